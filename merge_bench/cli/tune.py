@@ -207,7 +207,7 @@ def _print_tuning_space(task: TuningTask) -> None:
     timing = TuningTiming.from_task(task)
     fitting = timing.choose_affordable_search()
     for value in fitting.values:
-        print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
+        print(f"{value.value_id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for pruned in task.pruned:
         print(f"# {pruned.value}: {pruned.reason}")
     if task.command is not None:

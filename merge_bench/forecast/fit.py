@@ -15,9 +15,9 @@ from merge_bench.forecast.model import (
     GIVEN,
     KNOWN,
     MEASURED,
-    GivenParameter,
     ModelParameter,
     ParameterValues,
+    UserGivenParameter,
     WhatIfChanges,
     find_gpu,
     find_gpu_by_driver_name,
@@ -198,7 +198,7 @@ def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
 def fit_forecast_basis(
     measurements: ForecastMeasurements,
     what_if: WhatIfChanges,
-    given_parameters: Mapping[str, GivenParameter],
+    given_parameters: Mapping[str, UserGivenParameter],
     workers_per_host: int,
 ) -> ForecastBasis:
     """Fit the parameters to records and to resampled ones, then apply given values and changes by ``--what-if``.
@@ -211,12 +211,15 @@ def fit_forecast_basis(
     computing = runs_with_workers_per_host(of_gpu, workers_per_host)
     fixed_values = {name: each.value for name, each in given_parameters.items()}
 
-    def apply_changes(fitted: ParameterValues) -> ParameterValues:
+    def apply_what_if_changes(fitted: ParameterValues) -> ParameterValues:
         return what_if.change_parameter_values({**fitted, **fixed_values}, scale)
 
-    values = apply_changes(fit_model_parameters(measurements.runs, measurements.probed.values, computing))
+    values = apply_what_if_changes(fit_model_parameters(measurements.runs, measurements.probed.values, computing))
     resampled = tuple(
-        map(apply_changes, fit_resampled_parameters(measurements.runs, measurements.probed.of_launches, computing))
+        map(
+            apply_what_if_changes,
+            fit_resampled_parameters(measurements.runs, measurements.probed.of_launches, computing),
+        )
     )
 
     def make_model_parameter(name: str) -> ModelParameter:

@@ -72,7 +72,7 @@ class ModelParameter(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
 
 
-class GivenParameter(NamedTuple):
+class UserGivenParameter(NamedTuple):
     """The value of a model parameter from the command line, and the option that gave it."""
 
     value: float
@@ -371,7 +371,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
             find_gpu(value)
             gpu = value.lower()
         elif name == "overlap":
-            overlap = _parse_share(word, value)
+            overlap = _parse_overlap_share(word, value)
         elif name in MULTIPLIED:
             match = _FACTOR.fullmatch(value)
             factor = float(match[1]) if match else 0.0
@@ -385,12 +385,12 @@ def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
     return WhatIfChanges(factors, overlap, gpu, words)
 
 
-def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
+def parse_link_parameters(texts: Sequence[str]) -> dict[str, UserGivenParameter]:
     """Parse the values of ``--link``, such as ``nic=12.5GB/s,2us``, into a rate and perhaps a latency for each link.
 
     Raises UsageError if a value is not of this form.
     """
-    parameters: dict[str, GivenParameter] = {}
+    parameters: dict[str, UserGivenParameter] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
@@ -399,13 +399,13 @@ def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
             raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
         if f"{name}_rate" in parameters:
             raise UsageError(f"--link sets {name} twice")
-        parameters[f"{name}_rate"] = GivenParameter(_parse_link_rate(text, rate), f"--link {text}")
+        parameters[f"{name}_rate"] = UserGivenParameter(_parse_link_rate(text, rate), f"--link {text}")
         if latency:
-            parameters[f"{name}_latency"] = GivenParameter(_parse_latency_seconds(text, latency), f"--link {text}")
+            parameters[f"{name}_latency"] = UserGivenParameter(_parse_latency_seconds(text, latency), f"--link {text}")
     return parameters
 
 
-def _parse_share(option_word: str, value: str) -> float:
+def _parse_overlap_share(option_word: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:

@@ -78,15 +78,15 @@ def _write_forecast_summary(page: Page, document: PredictDocument) -> None:
     )
 
 
-def _quantity_with_interval_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
+def _quantity_with_interval_text(quantity: ForecastQuantity | None, format_value: Callable[[float | None], str]) -> str:
     if quantity is None:
         return NULL
     low, high = quantity.interval
-    return f"{unit(quantity.value)} ({unit(low)} to {unit(high)})"
+    return f"{format_value(quantity.value)} ({format_value(low)} to {format_value(high)})"
 
 
-def _quantity_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
-    return NULL if quantity is None else unit(quantity.value)
+def _quantity_text(quantity: ForecastQuantity | None, format_value: Callable[[float | None], str]) -> str:
+    return NULL if quantity is None else format_value(quantity.value)
 
 
 def _scaling_columns(forecasts: Sequence[Forecast]) -> list[Column]:

@@ -45,13 +45,13 @@ class Candidate:
 
     @classmethod
     def from_values(cls, *values: SettingValue) -> Candidate:
-        return cls(tuple(sorted(values, key=lambda value: value.id)))
+        return cls(tuple(sorted(values, key=lambda value: value.value_id)))
 
     def config_name(self, baseline_name: str) -> str:
         """The name of this candidate's config: ``mutex=y+transports=sysv``, or `baseline_name` if it has no values."""
         if self.twin:
             return baseline_name + AGAIN
-        return "+".join(value.id for value in self.values) or baseline_name
+        return "+".join(value.value_id for value in self.values) or baseline_name
 
     def with_value(self, value: SettingValue) -> Candidate:
         return Candidate.from_values(*self.values, value)
@@ -125,14 +125,19 @@ class Evaluator(Protocol):
         """Whether there is a budget, which may end the search before each candidate has all its blocks."""
 
     def launch_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
         """Launch each candidate once, in random order; returns samples in the order of `candidates`.
 
-        `plan`: index of the problem size. `search`: whether the block belongs to the search, not to the confirmation.
-        `reserved_confirmations`: for how many candidates the search leaves time to confirm them; fewer if there is no
-        time for so many, but one at least unless it is 0. Raises BudgetSpent if `search` and the budget has no time for
-        the block, so that nothing was launched; or if the budget is spent before a launch of it.
+        `plan`: index of the problem size. `for_search`: whether the block belongs to the search, not to the
+        confirmation. `reserved_confirmations`: for how many candidates the search leaves time to confirm them; fewer if
+        there is no time for so many, but one at least unless it is 0. Raises BudgetSpent if `for_search` and the budget
+        has no time for the block, so that nothing was launched; or if the budget is spent before a launch of it.
         """
 
     def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
@@ -224,7 +229,7 @@ class PairedComparison:
     def differing_value_id(self) -> str | None:
         """The id of the only value in which the two configs differ; None if they differ in none or in several."""
         differing = set(self.candidate.values) ^ set(self.against.values)
-        return differing.pop().id if len(differing) == 1 else None
+        return differing.pop().value_id if len(differing) == 1 else None
 
     def judge_candidate(self, required_gain: RequiredGain, *, min_blocks: int) -> ComparisonState:
         """Judge the candidate by the blocks so far: a gain, no gain, a loss, failed, or still open.

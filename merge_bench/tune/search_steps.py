@@ -335,7 +335,7 @@ def confirm_candidates(
     }
     for block, plan in itertools.product(range(options.confirm), range(sizes)):
         try:
-            against, *samples = evaluator.launch_block([Candidate(), *candidates], plan=plan, search=False)
+            against, *samples = evaluator.launch_block([Candidate(), *candidates], plan=plan, for_search=False)
         except BudgetSpent:
             if block >= blocks_needed_for_verdict(options, family):
                 break

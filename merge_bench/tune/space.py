@@ -51,7 +51,7 @@ class SettingValue:
     variables: tuple[tuple[str, str], ...]
 
     @property
-    def id(self) -> str:
+    def value_id(self) -> str:
         return f"{self.setting}={self.label}"
 
 
@@ -96,7 +96,7 @@ class TuningSpace:
                 or self._declares_conflict(value, other)
                 or self._declares_conflict(other, value)
             ):
-                return other.id
+                return other.value_id
         return None
 
     def restricted_to_names(self, names: Sequence[str]) -> TuningSpace:
@@ -104,7 +104,7 @@ class TuningSpace:
 
         Raises UsageError if it has no setting, or no value, of a name.
         """
-        ids = {setting.name: [value.id for value in setting.values] for setting in self.settings}
+        ids = {setting.name: [value.value_id for value in setting.values] for setting in self.settings}
         for name in names:
             setting, joined, _ = name.partition("=")
             if setting not in ids:
@@ -112,7 +112,7 @@ class TuningSpace:
             if joined and name not in ids[setting]:
                 raise UsageError(f"the tuning space has no {name}; it has {', '.join(ids[setting])}")
         chosen = (
-            replace(each, values=tuple(value for value in each.values if {each.name, value.id} & set(names)))
+            replace(each, values=tuple(value for value in each.values if {each.name, value.value_id} & set(names)))
             for each in self.settings
         )
         return TuningSpace(tuple(each for each in chosen if each.values), self.sha256)
@@ -120,7 +120,7 @@ class TuningSpace:
     def _declares_conflict(self, value: SettingValue, other_value: SettingValue) -> bool:
         """Whether the setting of `value` lists `other_value`, or that value's setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
-        return other_value.id in setting.conflicts or other_value.setting in setting.conflicts
+        return other_value.value_id in setting.conflicts or other_value.setting in setting.conflicts
 
 
 _Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")]
@@ -204,16 +204,20 @@ def _check_allowed_variables(value: SettingValue, trusted: bool) -> None:
             try:
                 add_registry_values(BY_VARIABLE[name]).parse(text)
             except ValueError as error:
-                raise ValueError(f"{value.id}: {name}={text}: {error}") from error
+                raise ValueError(f"{value.value_id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):
-            raise ValueError(f"{value.id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}")
+            raise ValueError(
+                f"{value.value_id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}"
+            )
         judged = judge_variable(name, text)
         if judged.kind != SETTING and not trusted:
-            raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
+            raise ValueError(f"{value.value_id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 
 
 def _check_unique_names(settings: Sequence[Setting]) -> None:
-    names = [setting.name for setting in settings] + [value.id for setting in settings for value in setting.values]
+    names = [setting.name for setting in settings] + [
+        value.value_id for setting in settings for value in setting.values
+    ]
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"the name {name} occurs twice")

@@ -60,7 +60,7 @@ from merge_bench.tune.result import STOPPED, TuningResult, tuning_result_of
 from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.space import SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, make_left_out_lines
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, make_left_out_record_lines
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -166,11 +166,16 @@ class ClusterEvaluator:
         return max(statistics.median(lengths), statistics.median(lengths[-LATEST:])) if lengths else 0.0
 
     def launch_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
         """Launch each candidate once, in random order; a launch that is in the records is not made again."""
-        self._searching = search
-        if search:
+        self._searching = for_search
+        if for_search:
             self._charge_search_launches(len(candidates), plan, reserved_confirmations=reserved_confirmations)
         block = self._block
         self._block += 1
@@ -209,7 +214,7 @@ class ClusterEvaluator:
             ):
                 joined, self.waiting = self.waiting[:count], self.waiting[count:]
                 print_message(
-                    f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}"
+                    f"there is time for {count} more of the candidates: {', '.join(value.value_id for value in joined)}"
                 )
                 return joined
         return ()
@@ -346,7 +351,7 @@ class ClusterEvaluator:
         if name not in self._recorded_configs:
             self._recorded_configs.add(name)
             config = Config(name=name, path=str(path), variables=variables)
-            self.writer.write(ConfigLine(config=config, settings=[value.id for value in candidate.values]))
+            self.writer.write(ConfigLine(config=config, settings=[value.value_id for value in candidate.values]))
         return self._configs[name]
 
 
@@ -429,13 +434,13 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
     """Run the search strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
     tune_options = task.options
 
-    def launch_and_note_seconds(job: Job, index: int) -> int:
+    def launch_and_note_seconds(job: Job, launch_index: int) -> int:
         began = time.monotonic()
         shown = LabelledProgress(progress, evaluator.launch_label(job))
         if task.command is None:
-            status = launch_merge(job, writer, shown, index)
+            status = launch_merge(job, writer, shown, launch_index)
         else:
-            status = launch_command(task.command, job, writer, shown, index)
+            status = launch_command(task.command, job, writer, shown, launch_index)
         if status == 0:
             timing.note_launch_seconds(job, time.monotonic() - began)
         return status
@@ -496,7 +501,7 @@ def fit_search_to_timed_baseline(
             fitting = timing.choose_affordable_search(launch)
     except UsageError as short:
         raise BudgetSpent(str(short)) from None
-    for line in make_left_out_lines(task, fitting, evaluator.budget.seconds):
+    for line in make_left_out_record_lines(task, fitting, evaluator.budget.seconds):
         evaluator.record_step(line)
     evaluator.waiting = [value for value in task.values if value not in fitting.values]
     evaluator.prepared = task.prepared[: fitting.sizes]
@@ -519,7 +524,7 @@ def candidates_worth_confirming(
     First the `best` of the search, or the last combination of one that ended early; then the settings that gained alone
     and are not in that; then those that are undecided, if their estimate is a gain.
     """
-    by_id = {value.id: value for value in values}
+    by_id = {value.value_id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
     # A resumed tuning has lines of its confirmation.
     steps = list(itertools.takewhile(lambda line: line.decision != STOPPED and line.phase != CONFIRM, campaign.tuning))
@@ -542,18 +547,23 @@ def candidates_worth_confirming(
 
 
 def write_tuned_config(
-    campaign: Campaign, space: TuningSpace, baseline_text: str, size_names: Sequence[str], metric: str, output: Path
+    campaign: Campaign,
+    space: TuningSpace,
+    baseline_text: str,
+    size_names: Sequence[str],
+    metric: str,
+    output_path: Path,
 ) -> None:
-    """Write the config that was found, if there is one, to the file `output`; parameters as of `tuned_config_text`."""
+    """Write the config that was found, if there is one, to `output_path`; parameters as of `tuned_config_text`."""
     result = tuning_result_of(campaign)
     if result.winner is None:
         return
     text = tuned_config_text(campaign, result, space, baseline_text=baseline_text, size_names=size_names, metric=metric)
     try:
-        with replace_file(output) as stream:
+        with replace_file(output_path) as stream:
             stream.write(text.encode())
     except OSError as error:
-        raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error
+        raise RunFailed(f"--output {output_path} was not written: {error.strerror}; {RESUME}") from error
 
 
 def tuned_config_text(
@@ -590,7 +600,7 @@ def tuned_config_text(
         ),
     ]
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
-    values = {value.id: value for value in space.values}
+    values = {value.value_id: value for value in space.values}
     if baseline_text.strip():
         lines += ["", f"# The text of {start}:", baseline_text.rstrip("\n")]
     for setting in result.winner.settings:

@@ -161,7 +161,7 @@ def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[Setti
             if (reason := _reason_to_skip_value(setting, value, context)) is None:
                 values.append(value)
             else:
-                pruned.append(PrunedValue(value=value.id, reason=reason))
+                pruned.append(PrunedValue(value=value.value_id, reason=reason))
     return tuple(values), tuple(pruned)
 
 
@@ -263,7 +263,7 @@ def make_tuning_task(
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
-    if set(line.name.split("+")) <= {value.id for value in space.values}:
+    if set(line.name.split("+")) <= {value.value_id for value in space.values}:
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
@@ -271,7 +271,7 @@ def make_tuning_task(
     about = {
         "strategy": options.strategy,
         "space": space.sha256,
-        "values": [value.id for value in kept],
+        "values": [value.value_id for value in kept],
         "metric": options.metric,
         "threshold": options.threshold,
         "blocks": options.most_blocks,
@@ -477,28 +477,31 @@ class TuningTiming:
             if self.task.options.budget is None:
                 self.print_duration_forecast(AffordableSearch(self.task.values, len(self.jobs)))
 
-    def print_duration_forecast(self, affordable: AffordableSearch) -> None:
+    def print_duration_forecast(self, affordable_search: AffordableSearch) -> None:
         """Print how long the tuning takes, and which values wait; nothing if the same search was printed before."""
-        if affordable != self.printed:
-            for sentence in self.duration_forecast_sentences(affordable):
+        if affordable_search != self.printed:
+            for sentence in self.duration_forecast_sentences(affordable_search):
                 print_message(sentence)
-        self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else affordable
+        self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else affordable_search
 
-    def duration_forecast_sentences(self, affordable: AffordableSearch) -> list[str]:
+    def duration_forecast_sentences(self, affordable_search: AffordableSearch) -> list[str]:
         """Return sentences on how long the tuning takes, and which candidates and problem sizes have to wait."""
         costs, budget = self._estimate_costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
             return [f"{limit}; {unknown}" if limit else unknown]
-        blocks, count = self.task.options.most_blocks, len(affordable.values)
-        first = costs.first_block_launches(affordable.values)
+        blocks, count = self.task.options.most_blocks, len(affordable_search.values)
+        first = costs.first_block_launches(affordable_search.values)
         quick, most, confirming = (
             SearchOptions.least * first,
             blocks * first,
-            2 * costs.confirm_blocks * affordable.sizes,
+            2 * costs.confirm_blocks * affordable_search.sizes,
         )
-        search, confirmation = costs.search_seconds(affordable.values), costs.confirmation_seconds(affordable.sizes)
+        search, confirmation = (
+            costs.search_seconds(affordable_search.values),
+            costs.confirmation_seconds(affordable_search.sizes),
+        )
         source = "as the first launches took" if self.has_noted else self.expected.describe_estimate_source(self.jobs)
         sentences = [
             f"this takes about {format_duration(search)} ({quick} launches) if each candidate is decided after"
@@ -510,11 +513,11 @@ class TuningTiming:
             f" {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
             f" ({confirming}) to confirm one ({source})"
         ]
-        missing = [value.id for value in self.task.values if value not in affordable.values]
+        missing = [value.value_id for value in self.task.values if value not in affordable_search.values]
         if missing:
             waiting = f"{len(missing)} of {len(self.task.values)} candidates wait until there is time for them"
             sentences.append(f"{waiting}: {', '.join(missing)}")
-        if sizes := self.task.sizes[affordable.sizes :]:
+        if sizes := self.task.sizes[affordable_search.sizes :]:
             sentences.append(f"the budget has no time for a confirmation at {' and '.join(sizes)}")
         return sentences
 
@@ -537,12 +540,14 @@ def _unknown_launch_seconds(job: Job) -> float | None:
     return None
 
 
-def make_left_out_lines(task: TuningTask, affordable: AffordableSearch, budget_seconds: float | None) -> list[TuneLine]:
+def make_left_out_record_lines(
+    task: TuningTask, affordable_search: AffordableSearch, budget_seconds: float | None
+) -> list[TuneLine]:
     """Make a record line for each value and each problem size that the budget leaves out."""
     reason = "" if budget_seconds is None else f"the budget of {format_duration(budget_seconds)} has no time for it"
-    missing = [value.id for value in task.values if value not in affordable.values]
+    missing = [value.value_id for value in task.values if value not in affordable_search.values]
     absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
-    absent += [(task.baseline, None, plan) for plan in range(affordable.sizes, len(task.prepared))]
+    absent += [(task.baseline, None, plan) for plan in range(affordable_search.sizes, len(task.prepared))]
     common: dict[str, Any] = {"phase": "search", "against": task.baseline, "decision": LEFT_OUT, "reason": reason}
     return [TuneLine(config=name, setting=setting, plan=plan, **common) for name, setting, plan in absent]
 
@@ -563,7 +568,7 @@ def seconds_to_decide_candidates(campaign: Campaign, space_path: Path | None = N
         tuned_space = read_tuning_space(space_path or SPACE)
     except UsageError:
         return None
-    values = [value for value in tuned_space.values if value.id in plan.values]
+    values = [value for value in tuned_space.values if value.value_id in plan.values]
     if tuned_space.sha256 != plan.space or len(values) < len(plan.values):
         return None
     usual = [_rule_of_thumb_seconds(plan) for plan in campaign.plans]

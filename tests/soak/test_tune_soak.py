@@ -118,7 +118,7 @@ def check(campaign: Campaign, tuning: Tuning, folder: Path) -> None:
 
 def check_config(tuning: Tuning, settings: list[str]) -> None:
     """The file that was written sets what these settings set, over the baseline."""
-    values = {value.id: dict(value.variables) for value in read_tuning_space(tuning.folder / "space.toml").values}
+    values = {value.value_id: dict(value.variables) for value in read_tuning_space(tuning.folder / "space.toml").values}
     wanted = {each.name: each.value for each in read_config(tuning.folder / "slow.cfg", {}).variables}
     for setting in settings:
         wanted |= values[setting]

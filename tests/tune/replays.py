@@ -40,10 +40,15 @@ class _Recorded(ClusterEvaluator):
     blocks: int = 0
 
     def launch_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
         samples = super().launch_block(
-            candidates, plan=plan, search=search, reserved_confirmations=reserved_confirmations
+            candidates, plan=plan, for_search=for_search, reserved_confirmations=reserved_confirmations
         )
         self.asked += [(candidate.config_name(self.baseline), plan, self.blocks) for candidate in candidates]
         self.blocks += 1

@@ -21,7 +21,7 @@ from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.space import SettingValue
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import TuningBudget, candidates_worth_confirming, fit_search_to_timed_baseline
-from merge_bench.tune.tuning_plan import AffordableSearch, TuningCosts, fit_search_to_budget, make_left_out_lines
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningCosts, fit_search_to_budget, make_left_out_record_lines
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
@@ -75,7 +75,9 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
             search(evaluator)
     assert lengths(writer.folder) == [4.0] * 7 + [30.0]  # the second block is of five launches
     found = tuning_result_of(read_campaign(writer.folder))
-    assert {line.setting for line in found.singles} == {value.id for value in VALUES}  # what they show is not lost
+    assert {line.setting for line in found.singles} == {
+        value.value_id for value in VALUES
+    }  # what they show is not lost
     assert {(line.reason, line.launches) for line in found.singles} == {
         ("undecided after 1 block, when its time was up", 1)
     }
@@ -202,7 +204,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
         evaluator.measure_baseline_seconds()
-        for line in make_left_out_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
+        for line in make_left_out_record_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.record_step(line)
         evaluator.waiting = FLAT.values[1:]
         found = Candidate()
@@ -292,11 +294,11 @@ def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_th
         assert fitted(writer, 250.0, 8.0) == (AffordableSearch(VALUES[:3], 1), 2)
         assert fitted(writer, 230.0, 99.0) == (AffordableSearch(VALUES[:2], 1), 0)  # the launch is in the records
         lines = read_campaign(writer.folder).tuning
-        assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].id, LEFT_OUT)]
+        assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].value_id, LEFT_OUT)]
         assert fitted(writer, 230.0, 99.0)[0].values == VALUES[:2]
     assert len(read_campaign(writer.folder).tuning) == 1
     left = tuning_result_of(read_campaign(writer.folder)).left_out
-    assert [each.value for each in left] == [VALUES[2].id]
+    assert [each.value for each in left] == [VALUES[2].value_id]
 
 
 @pytest.mark.parametrize(("large", "sizes"), [(8.0, 2), (12.0, 1)])

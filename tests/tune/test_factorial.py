@@ -57,7 +57,7 @@ def replayed(strategy: str, order: Sequence[int], baseline: frozenset[str] = fro
     recorded = {ids ^ baseline: [values[block] for block in order] for ids, values in RECORDED.items()}
     evaluator = ReplayEvaluator(recorded)
     found = strategies()[strategy].tune(SPACE, SPACE.values, evaluator, OPTIONS)
-    return Found(frozenset(value.id for value in found.values), evaluator.launches)
+    return Found(frozenset(value.value_id for value in found.values), evaluator.launches)
 
 
 def test_every_combination_was_launched_in_every_block() -> None:

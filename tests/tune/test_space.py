@@ -51,7 +51,7 @@ def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
         (">=1.16", "<1.30"),
     )
     assert (mutex.risk, mutex.source, rails.risk) == ("none", "UCX", None)
-    assert [value.id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
+    assert [value.value_id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
     assert rails.values[0].variables == (("UCX_B", "3"), ("UCX_MAX_RNDV_RAILS", "2"))
     assert len(space.sha256) == 64
 
@@ -128,7 +128,7 @@ def test_only_takes_settings_that_are_there() -> None:
     two = TuningSpace(
         (Setting("a", (value("a"), SettingValue("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64
     )
-    assert [each.id for each in two.restricted_to_names(["a=n", "c"]).values] == ["a=n", "c=y"]
+    assert [each.value_id for each in two.restricted_to_names(["a=n", "c"]).values] == ["a=n", "c=y"]
     with pytest.raises(UsageError, match="the tuning space has no a=x; it has a=y, a=n"):
         two.restricted_to_names(["a=x"])
 

@@ -105,9 +105,9 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
     made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, SearchOptions())
     last = {line.setting: line for line in evaluator.notes if line.phase == "ablate"}
     for each in made.values:  # whatever is left was measured against exactly what is left, without it
-        assert last[each.id].config == made.config_name("default")
-        assert last[each.id].against == made.without_value(each).config_name("default")
-        assert last[each.id].decision == "kept"
+        assert last[each.value_id].config == made.config_name("default")
+        assert last[each.value_id].against == made.without_value(each).config_name("default")
+        assert last[each.value_id].decision == "kept"
 
 
 def test_conflicts_are_respected() -> None:
@@ -167,9 +167,9 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
     class Counting(ReplayEvaluator):
-        def launch_block(self, candidates, *, plan=0, search=True, reserved_confirmations=1):
+        def launch_block(self, candidates, *, plan=0, for_search=True, reserved_confirmations=1):
             blocks.append(len(candidates))
-            return super().launch_block(candidates, plan=plan, search=search)
+            return super().launch_block(candidates, plan=plan, for_search=for_search)
 
     strategy = strategies()[name]
     strategy.tune(FOUR.space, FOUR.space.values, Counting(FOUR.recorded(0)), SearchOptions())

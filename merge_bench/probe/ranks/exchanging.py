@@ -80,14 +80,14 @@ class ExchangeBuffers:
     def __init__(self, frames: Sequence[MessageMatrix], exchange: Exchange) -> None:
         self._exchange, rank = exchange, exchange.rank
         self._frames = [
-            (self._allocate_by_peer(frame[rank]), self._allocate_by_peer([row[rank] for row in frame]))
+            (self._allocate_buffers_by_peer(frame[rank]), self._allocate_buffers_by_peer([row[rank] for row in frame]))
             for frame in frames
         ]
         for number, (sends, _) in enumerate(self._frames):
             for peer, message in sends.items():
                 fill_message(message, sender=rank, receiver=peer, frame=number)
 
-    def _allocate_by_peer(self, sizes: Sequence[int]) -> dict[int, Bytes]:
+    def _allocate_buffers_by_peer(self, sizes: Sequence[int]) -> dict[int, Bytes]:
         """Allocate a buffer for each peer that gets or sends a message, and return the buffers by the peer's rank."""
         chosen = {peer: size for peer, size in enumerate(sizes) if size and peer != self._exchange.rank}
         pool = BufferPool()

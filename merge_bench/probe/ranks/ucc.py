@@ -67,7 +67,7 @@ _TWO_UCX = (
 
 
 @dataclass(frozen=True)
-class UccPerftest:
+class UccPerftestTool:
     """An installed ucc_perftest: its path, its UCC's version, and the path of the libmpi it loads (None if unknown)."""
 
     path: str
@@ -76,7 +76,7 @@ class UccPerftest:
 
 
 @dataclass(frozen=True)
-class PrintedRow:
+class UccPerftestRow:
     """A row of ucc_perftest's table: average, least and greatest seconds, and their bandwidths in bytes per second.
 
     `decimals`: how many decimals the table has for times in µs, and for bandwidths in GB/s.
@@ -90,7 +90,7 @@ class PrintedRow:
 
 
 @dataclass(frozen=True)
-class CountDoublingRun:
+class UccPerftestRun:
     """One run of ucc_perftest over vectors whose number of elements doubles from row to row.
 
     `blocks`: elements that one rank keeps, each number twice the one before.
@@ -101,7 +101,7 @@ class CountDoublingRun:
     warm_up: int
 
 
-def find_ucc_perftest() -> UccPerftest:
+def find_ucc_perftest() -> UccPerftestTool:
     """Return the ucc_perftest on PATH, with the version of its UCC.
 
     Raises UsageError if there is none, or its version is unknown: UCC 1.5 changed the vector whose elements are
@@ -124,7 +124,7 @@ def find_ucc_perftest() -> UccPerftest:
     if release is None:
         unknown = f"the UCC version of {path} is unknown: `{info} -v` {problem}"
         raise UsageError(f"{unknown}; repair this installation of UCC")
-    return UccPerftest(path, release, parse_libmpi_path(program_output_or_none(["ldd", path]) or ""))
+    return UccPerftestTool(path, release, parse_libmpi_path(program_output_or_none(["ldd", path]) or ""))
 
 
 def parse_libmpi_path(ldd_output: str) -> str | None:
@@ -139,22 +139,22 @@ def parse_ucc_version(ucc_info_output: str) -> tuple[int, ...] | None:
     return match and tuple(int(number) for number in match.groups() if number)
 
 
-def plan_count_doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[CountDoublingRun]:
+def plan_ucc_perftest_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[UccPerftestRun]:
     """Return the runs of ucc_perftest that cover vectors of `counts` elements; within a run the counts double."""
-    runs: list[CountDoublingRun] = []
+    runs: list[UccPerftestRun] = []
     for count in counts:
         block = osu_rules.reduced_block_elements(count, ranks)
         often = iterations or osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS)
         before = osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED)
         last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
-            runs[-1] = CountDoublingRun((*last.blocks, block), often, before)
+            runs[-1] = UccPerftestRun((*last.blocks, block), often, before)
         elif not last or last.blocks[-1] != block:
-            runs.append(CountDoublingRun((block,), often, before))
+            runs.append(UccPerftestRun((block,), often, before))
     return runs
 
 
-def ucc_perftest_command(tool: UccPerftest, run: CountDoublingRun, *, trace: bool) -> list[str]:
+def ucc_perftest_command(tool: UccPerftestTool, run: UccPerftestRun, *, trace: bool) -> list[str]:
     """Return the command of one run of ucc_perftest.
 
     `trace`: whether each count is run only once, to log its transport.
@@ -164,7 +164,7 @@ def ucc_perftest_command(tool: UccPerftest, run: CountDoublingRun, *, trace: boo
     return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
-def parse_printed_table(output: str) -> tuple[list[PrintedRow], list[str]]:
+def parse_ucc_perftest_table(output: str) -> tuple[list[UccPerftestRow], list[str]]:
     """Return the rows of the table in ucc_perftest's output, and a message for each damaged line."""
     heading = _HEADING.search(output)
     if heading is None:
@@ -177,7 +177,7 @@ def parse_printed_table(output: str) -> tuple[list[PrintedRow], list[str]]:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
             if size == count * osu_rules.ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
-                rows.append(PrintedRow(count, size, tuple(seconds), tuple(rates), decimals))
+                rows.append(UccPerftestRow(count, size, tuple(seconds), tuple(rates), decimals))
             else:
                 damaged.append(f"its line for {count} elements has a wrong size: {size} bytes")
         elif words and words[0].isdigit():
@@ -192,7 +192,7 @@ def _decimal_places(words: Sequence[str]) -> tuple[int, int] | None:
 
 
 def whole_vector_count_factor(
-    table: Sequence[PrintedRow], traced_layers: Mapping[int, str], ranks: int, release: tuple[int, ...]
+    table: Sequence[UccPerftestRow], traced_layers: Mapping[int, str], ranks: int, release: tuple[int, ...]
 ) -> int:
     """Return the factor, 1 or `ranks`, from the counts in ucc_perftest's table to those of the whole source vector.
 
@@ -208,7 +208,7 @@ def whole_vector_count_factor(
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
-def bandwidth_contradiction_text(printed_row: PrintedRow, factor: int, ranks: int) -> str | None:
+def bandwidth_contradiction_text(printed_row: UccPerftestRow, factor: int, ranks: int) -> str | None:
     """Return how a printed row's bandwidth contradicts its time and `factor` times its size; None if they fit."""
     if _bandwidth_fits_factor(printed_row, factor, ranks):
         return None
@@ -219,7 +219,7 @@ def bandwidth_contradiction_text(printed_row: PrintedRow, factor: int, ranks: in
     )
 
 
-def _bandwidth_fits_factor(printed_row: PrintedRow, factor: int, ranks: int) -> bool:
+def _bandwidth_fits_factor(printed_row: UccPerftestRow, factor: int, ranks: int) -> bool:
     """Return whether the bandwidths of a printed row fit its three times and `factor` times its size."""
     size = printed_row.size * factor
     half_a_digit = [0.5 * 10.0**-each for each in printed_row.decimals]  # the largest error by rounding
@@ -259,7 +259,7 @@ def measure_with_ucc_perftest(
     """
     tool, ranks = find_ucc_perftest(), session.plan.workers
     problems, warned = [], False
-    for run in plan_count_doubling_runs(counts, ranks, iterations):
+    for run in plan_ucc_perftest_runs(counts, ranks, iterations):
         trace: list[str] = []
         printed: list[str] = []
         _run_ucc_perftest(session, algorithm, ucc_perftest_command(tool, run, trace=True), TRACE, trace)
@@ -282,7 +282,7 @@ def measure_with_ucc_perftest(
 
 
 def _make_record_lines(
-    session: RankSession, algorithm: str, tool: UccPerftest, run: CountDoublingRun, trace: str, printed: str
+    session: RankSession, algorithm: str, tool: UccPerftestTool, run: UccPerftestRun, trace: str, printed_output: str
 ) -> tuple[list[ProbeLine], list[str]]:
     """Return the record lines for a table that ucc_perftest printed, and messages for missing or contradictory rows.
 
@@ -295,7 +295,7 @@ def _make_record_lines(
         f"{TOOL} of UCC {release}, UCX {logged_ucx_version(trace) or 'of unknown version'}, started by"
         f" {session.mpi.name_and_version} ({session.mpi.mpirun}), results not verified"
     )
-    table, problems = parse_printed_table(printed)
+    table, problems = parse_ucc_perftest_table(printed_output)
     factor = whole_vector_count_factor(table, layers, ranks, tool.version)
     lines = []
     for row in table:

@@ -127,11 +127,16 @@ class Probe:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
         return None
 
-    def launch_and_measure(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Start a Dask cluster for launch number `index`, measure, end the cluster, and return the exit status."""
+    def launch_and_measure(self, job: Job, writer: CampaignWriter, progress: Progress, launch_index: int) -> int:
+        """Start a Dask cluster for a launch, measure, end the cluster, and return the exit status.
+
+        `launch_index`: the number of the launch in its campaign.
+        """
         from merge_bench.campaign.launch import make_launch
 
-        return make_launch(job, writer, progress, index, self.measure_and_record, merges=False, exchange=self.exchange)
+        return make_launch(
+            job, writer, progress, launch_index, self.measure_and_record, merges=False, exchange=self.exchange
+        )
 
     def measure_and_record(self, session: Any) -> None:
         """Measure between the start and the end of a launch, and write the rows to the records.
@@ -184,13 +189,16 @@ class MpirunProbe(Probe):
         )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
-    def launch_and_measure(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Start ranks for launch number `index`, measure, end the ranks, and return the exit status."""
+    def launch_and_measure(self, job: Job, writer: CampaignWriter, progress: Progress, launch_index: int) -> int:
+        """Start MPI ranks for a launch, measure, end the ranks, and return the exit status.
+
+        `launch_index`: the number of the launch in its campaign.
+        """
         from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
-        session = RankSession(job, writer, progress, index)
-        with record_launch_outcome(job, writer, index, session) as outcome:
+        session = RankSession(job, writer, progress, launch_index)
+        with record_launch_outcome(job, writer, launch_index, session) as outcome:
             session.begin_launch(self.find_mpi())
             self.measure_and_record(session)
         return outcome.status

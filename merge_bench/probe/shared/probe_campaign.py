@@ -149,10 +149,10 @@ def run_probe_campaign(
 ) -> tuple[Path, int]:
     """Run a probe's campaign, or resume it unless `fresh`, and return its folder and the exit status."""
 
-    def launch_part_of_probe(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch_part_of_probe(job: Job, writer: CampaignWriter, launch_index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(campaign_line, job)}")
         return _probe_part_of_job(probe, campaign_line, job).launch_and_measure(
-            job, writer, shown if len(jobs) > 1 else progress, index
+            job, writer, shown if len(jobs) > 1 else progress, launch_index
         )
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in campaign_line.configs)])

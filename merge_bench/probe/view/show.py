@@ -282,7 +282,7 @@ def _min_max_text(value: LaunchRange | None) -> str:
     return NULL if value is None else f"{format_number(value.low)}–{format_number(value.high)}"
 
 
-def _speed_up_number(value: float | None) -> str:
+def _speed_up_value_text(value: float | None) -> str:
     return format_number(value) if value is None or value >= 0.1 else f"{value:.2g}"
 
 
@@ -290,7 +290,7 @@ def _speed_up_text(
     quantity: RowQuantity,
     base_row: Row | None,
     row: Row | None,
-    format_value: Callable[[float | None], str] = _speed_up_number,
+    format_value: Callable[[float | None], str] = _speed_up_value_text,
 ) -> str:
     old, new = quantity.value_range(base_row), quantity.value_range(row)
     if old is None or new is None or not old.median or not new.median:
