@@ -201,7 +201,7 @@ def fit_forecast_basis(
     given_parameters: Mapping[str, UserGivenParameter],
     workers_per_host: int,
 ) -> ForecastBasis:
-    """Fit the parameters to records and to resampled ones, then apply given values and changes by ``--what-if``.
+    """Fit the model's parameters to all records and to resamples, then apply ``--link`` and ``--what-if``.
 
     Partition and join are fitted to runs with `workers_per_host` workers on a host, if there are any.
 

@@ -84,7 +84,7 @@ class MergeShape:
 
     @property
     def workers(self) -> int:
-        """The number of workers."""
+        """The number of workers of the merge."""
         return sum(self.per_host)
 
     @property
@@ -107,9 +107,11 @@ class LinkTransfer:
 
 @dataclass(frozen=True)
 class IterationSample:
-    """One timed iteration, seconds. `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`:
-    variance of their logarithms over workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`:
-    what the exchange took besides them; `overlap`: share of the shorter of exchange and computing that was hidden.
+    """One timed iteration of a merge, as the model is fitted to it; all times are seconds.
+
+    `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`: variance of their logarithms over
+    workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`: what the exchange took besides them;
+    `overlap`: share of the shorter of exchange and computing that was hidden.
     """
 
     wall: float
@@ -268,7 +270,7 @@ def _slowest_transfer(pairs_by_receiver: Mapping[object, Sequence[PairTraffic]])
 
 
 def _link_round_transfers(launch: Launch, shape: MergeShape) -> tuple[LinkTransfer | None, LinkTransfer | None]:
-    """Return the transfers within a host and between hosts from the link measurement, in which nothing is computed.
+    """Return the transfers of the link measurement within a host and between hosts; nothing is computed meanwhile.
 
     With several hosts its time is taken for that of the hosts' links: transfers within a host are done before.
     """
@@ -377,7 +379,7 @@ def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) 
 
 
 def _check_model_supports(campaign: Campaign, run: Run) -> None:
-    """Raise UsageError if the model does not describe this run."""
+    """Raise UsageError if a recorded run is not of a kind that the forecast's model describes."""
     plan, zipf = run.plan, run.plan.workload and run.plan.workload.zipf
     for unsupported, why, instead in (
         (run.imported, "imported results have no phase times", "of `run`"),

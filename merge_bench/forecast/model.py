@@ -234,8 +234,9 @@ def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) ->
 
 
 def _link_transfer_seconds(values: ParameterValues, link: str, messages: int, size_bytes: float) -> tuple[float, float]:
-    """Seconds of a transfer, latency + overhead · messages + bytes ÷ rate, and those of its bytes alone (LogGP:
-    Alexandrov, Ionescu, Schauser & Scheiman 1995).
+    """The seconds of a transfer over a kind of link, and those of its bytes alone.
+
+    Latency + overhead · messages + bytes ÷ rate, as in LogGP (Alexandrov, Ionescu, Schauser & Scheiman 1995).
     """
     seconds = size_bytes / parameter_value(values, f"{link}_rate")
     before = parameter_value(values, f"{link}_latency") + messages * parameter_value(values, f"{link}_overhead")
@@ -292,9 +293,9 @@ GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return the GPU with this name in `GPUS`.
+    """Return the GPU that ``--what-if gpu=NAME`` names.
 
-    Raises UsageError if there is none.
+    Raises UsageError if it is not in `GPUS`.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:

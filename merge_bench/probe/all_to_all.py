@@ -92,7 +92,7 @@ class ExchangePattern:
 
 
 def require_several_workers(planned_run: PlannedRun) -> PlannedRun:
-    """Return the run unchanged; raises `UsageError` if it has only one worker."""
+    """Return the planned run unchanged; raises `UsageError` if it has only one worker."""
     if planned_run.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
     return planned_run
@@ -151,7 +151,7 @@ class AllToAllProbeOverUcx(Probe):
         return self.pattern.expected_launch_seconds(planned_run, 2.5)
 
     def measure_and_record(self, session: Session) -> None:
-        """Connect the workers as for a merge, make every exchange, and write each to the records."""
+        """Connect the workers as for a merge, make every exchange of messages, and write its times to the records."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
@@ -185,7 +185,7 @@ class AllToAllProbeOverUcx(Probe):
         workers.run_on_all(worker.close_launch)
 
     def _measure_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
-        """Make every exchange of the pattern between the workers, and yield its measured times."""
+        """Time every exchange of the pattern between the workers, and yield the times and wrong bytes of each."""
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.messages import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
@@ -293,7 +293,7 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
 
 
 def make_probe(options: AllToAllOptions, run_options: RunOptions) -> AllToAllProbe:
-    """Make the probe from its options; without ``--backend`` MPI takes part where it is installed.
+    """Make the all-to-all probe from its options; without ``--backend`` MPI takes part where it is installed.
 
     Raises UsageError if sizes are wrong, or an MPI that is named is missing.
     """

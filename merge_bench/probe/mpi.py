@@ -123,7 +123,7 @@ class MpiOptions(MpirunOptions, PairOptions):
 
 
 def make_probe(options: MpiOptions, run_options: RunOptions) -> MpiProbe:
-    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
+    """Make the MPI probe from its options; raises UsageError if sizes or placements are wrong."""
     sizes = options.sizes
     if sizes is not None and parse_message_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")

@@ -46,7 +46,7 @@ class P2POptions(PairOptions):
 
 
 def make_probe(options: P2POptions, run_options: RunOptions) -> P2PProbe:
-    """Make the probe from its options; raises UsageError if tests, sizes or placements are wrong."""
+    """Make the probe of ucx_perftest from its options; raises UsageError if tests, sizes or placements are wrong."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Perftest
 
     kinds = parse_allowed_names("--tests", options.tests, KINDS)

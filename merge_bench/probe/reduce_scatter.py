@@ -68,7 +68,7 @@ class ReduceScatterProbe(MpirunProbe):
         return ucc.find_ucc_perftest().libmpi if self.ucc_algorithms else None
 
     def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
+        """Return the planned run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
         super().adapt_run_to_probe(planned_run)
         ranks = planned_run.plan.workers
         if ranks < 2 and (self.workers is not None or planned_run.settings.hosts):
@@ -142,7 +142,7 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
 
 
 def make_probe(options: ReduceScatterOptions, run_options: RunOptions) -> ReduceScatterProbe:
-    """Make the probe from its options; raises UsageError if counts or algorithms are wrong."""
+    """Make the reduce-scatter probe from its options; raises UsageError if counts or algorithms are wrong."""
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
     algorithms = parse_allowed_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))

@@ -26,7 +26,7 @@ FEWEST = 20
 
 
 def make_probe(options: PairOptions, run_options: RunOptions) -> RmaProbe:
-    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
+    """Make the probe of UCX puts from its options; raises UsageError if sizes or placements are wrong."""
     return RmaProbe(
         parse_message_sizes(options.sizes or SIZES),
         PairPlacements.parse_placements(options.placement),
@@ -62,7 +62,7 @@ class RmaProbe(Probe):
         return None if self.count else 2.5 + 0.06 * rows
 
     def put_count(self, size: int) -> int:
-        """Return the number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
+        """Return how many puts of `size` bytes are timed: 1000, or as many as make 512 MiB, but at least 20."""
         return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
 
     def measure_and_record(self, session: Session) -> None:

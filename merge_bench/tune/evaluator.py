@@ -122,7 +122,7 @@ class Evaluator(Protocol):
 
     @property
     def has_budget_limit(self) -> bool:
-        """Whether there is a budget, which may end the search before each candidate has all its blocks."""
+        """Whether there is a budget, which may end the search before each candidate was launched in all its blocks."""
 
     def launch_block(
         self,

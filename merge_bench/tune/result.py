@@ -104,7 +104,7 @@ PHASE_NAMES = {
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The result of a tuning, from its recorded steps; fields of the document of ``tune --json`` are described there.
+    """The result of a tuning, read from its recorded steps; ``tune --json`` prints most of its fields.
 
     - `winner`: the confirmed config; None if nothing beats the baseline, or nothing is confirmed yet
     - `contributions`: for each setting of the winner the step that shows its effect: its ablation out of the winner; if

@@ -74,7 +74,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TuningSpace:
-    """A tuning space: its settings in the order of the file, and the SHA-256 of the file."""
+    """The settings that a tuning tries, in the order of their file, and the SHA-256 of that file."""
 
     settings: tuple[Setting, ...]
     sha256: str

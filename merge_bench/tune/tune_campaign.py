@@ -511,7 +511,7 @@ def fit_search_to_timed_baseline(
 
 
 def _record_early_end(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
-    """Record why the search ended early, and its best candidate."""
+    """Write a line to the records on why the search ended early, and with which best candidate."""
     name, against = candidate.config_name(evaluator.baseline), evaluator.baseline
     evaluator.record_step(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 

@@ -64,7 +64,7 @@ _MESSAGE_SIZE = BY_KEY["message_size"].variable
 
 @dataclass(frozen=True)
 class TuningContext:
-    """The machine, UCX and baseline of a tuning, as far as they are known before the first launch.
+    """The machine, UCX and baseline of a tuning, by which values are left out before the first launch.
 
     - `conditions`: those of `space.CONDITIONS` that hold
     - `ucx`: the version of UCX; None if it is unknown

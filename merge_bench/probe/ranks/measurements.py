@@ -71,7 +71,7 @@ class MeasuredPairRank:
 
 
 def measure_rank_pair(rank: Rank) -> None:
-    """Measure messages of the spec's pattern and sizes between two ranks; the first rank reports each row."""
+    """Measure messages between two MPI ranks with the spec's pattern and sizes; the first rank reports each row."""
     spec = rank.spec
     if rank.size != 2:
         raise RunFailed(f"the ping-pong needs exactly 2 ranks, but mpirun started {rank.size}")
@@ -85,7 +85,7 @@ def measure_rank_pair(rank: Rank) -> None:
 
 
 def _measure_ping_pong(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
-    """Yield the results of a ping-pong with standard, then with buffered sends, and of the delay of one byte."""
+    """Yield the results of a ping-pong with standard, then with buffered sends: each size, then the delay of 1 byte."""
     fixed_count = pair.rank.spec["iterations"]
     room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
@@ -126,7 +126,7 @@ def _measure_osu_tests(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterab
 
 
 def measure_all_to_all_exchanges(rank: Rank) -> None:
-    """Make every all-to-all exchange of the spec, the ring first, and report each row to the driver."""
+    """Make every all-to-all exchange that the rank's spec asks for, the ring first; report each row to the driver."""
     spec, ranks = rank.spec, rank.size
     rank.watch.reports = rank.rank == 0
     rank.warn_of_few_cores()

@@ -206,13 +206,13 @@ def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def run_as_root_variables() -> dict[str, str]:
-    """Return the variables without which Open MPI does not run as root; {} if this user is not root."""
+    """Return the environment variables with which Open MPI runs as root; {} if this user is not root."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
 
 def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> None:
-    """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
+    """Raise UsageError if a running cluster was named, or if this mpirun cannot start ranks on the given hosts."""
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:

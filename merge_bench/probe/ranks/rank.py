@@ -177,7 +177,7 @@ class Rank:
 
 
 def prepare_rank_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Set the environment variables that libraries read when they load, and have this process end with its parent.
+    """Prepare this process before libraries load: environment variables, UCX's log, an end with its parent.
 
     Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
     there are no other hosts, or the environment names devices.

@@ -186,7 +186,7 @@ def parse_ucc_perftest_table(output: str) -> tuple[list[UccPerftestRow], list[st
 
 
 def _decimal_places(words: Sequence[str]) -> tuple[int, int] | None:
-    """Return the numbers of decimal places of the times and of the bandwidths in a line; None if it is cut off."""
+    """Return how many decimal places a table line's times and bandwidths have; None if the line is cut off."""
     decimals = [len(word.partition(".")[2]) for word in words]
     return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
