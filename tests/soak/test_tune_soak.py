@@ -165,5 +165,5 @@ def test_a_tuning_that_is_killed_ten_times(tmp_path: Path, capsys: pytest.Captur
     with capsys.disabled():
         print(
             f"\nseed {SEED}: killed {killed} times, {cut} launches cut off of {len(launches)} in {len(campaigns)}"
-            f" tunings; {tuning_result_of(campaigns[-1]).outcome}"
+            f" tunings; {tuning_result_of(campaigns[-1]).outcome_heading}"
         )

@@ -81,7 +81,7 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
     assert {(line.reason, line.launches) for line in found.singles} == {
         ("undecided after 1 block, when its time was up", 1)
     }
-    assert found.outcome == f"Not decided: too few blocks to judge {len(VALUES)} of {len(VALUES)} candidates"
+    assert found.outcome_heading == f"Not decided: too few blocks to judge {len(VALUES)} of {len(VALUES)} candidates"
 
 
 def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:

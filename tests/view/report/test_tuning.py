@@ -98,7 +98,7 @@ def printed(result: TuningResult, width: int | None = None) -> list[str]:
 def conclusion(result: TuningResult) -> list[str]:
     """What stands at the end: the outcome, and all about it."""
     lines = printed(result)
-    return lines[lines.index(result.outcome) :]
+    return lines[lines.index(result.outcome_heading) :]
 
 
 def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
@@ -126,9 +126,9 @@ def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
 
 def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path: Path) -> None:
     slower = tuning_result_of(confirmed(tmp_path / "slower", "c", changed(0.5)))
-    assert slower.outcome == "No config is faster than default: c=y is slower"
+    assert slower.outcome_heading == "No config is faster than default: c=y is slower"
     same = {ids: [1e9] * len(values) for ids, values in SPEED.items()}
-    assert tuning_result_of(confirmed(tmp_path / "same", "c", same)).outcome == (
+    assert tuning_result_of(confirmed(tmp_path / "same", "c", same)).outcome_heading == (
         "No config is faster than default: c=y is as fast"
     )
     assert {decision_text(line) for line in slower.confirmed} == {"rejected"}
