@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from benchmarks import command
 from merge_bench.analysis.published import merge_results
-from merge_bench.forecast.fit import fit_parameters
+from merge_bench.forecast.fit import fit_model_parameters
 from merge_bench.forecast.gather import IterationSample, LinkTransfer, MeasuredRun, MergeShape
 from merge_bench.forecast.model import GPUS, MergeScenario, forecast_merge
 
@@ -101,7 +101,7 @@ def waiting(one: Cell, other: Cell) -> tuple[float, float]:
 
 def _forecast(fitted_on: Cell, rows: int) -> float:
     """The model's wall; transfers within a host are taken to be hidden behind those between hosts."""
-    values = {"local_rate": float("inf"), **fit_parameters([measured(fitted_on)], {})}
+    values = {"local_rate": float("inf"), **fit_model_parameters([measured(fitted_on)], {})}
     return forecast_merge(MergeScenario(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
 
 

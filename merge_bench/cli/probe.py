@@ -20,7 +20,7 @@ from merge_bench.probe import probes
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared import ProbeKind
-    from merge_bench.probe.view import OutputFiles
+    from merge_bench.probe.view import ProbeOutputOptions
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import ProbeRow
 
@@ -93,14 +93,14 @@ def run_probe(
     """
     from merge_bench.probe.shared import probe_campaign as campaigns
     from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
-    from merge_bench.probe.view import LIST, parse_output_options, print_references
+    from merge_bench.probe.view import LIST, parse_output_options, print_published_references
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_warnings
 
     as_json = run_options.json
     if LIST in references:
-        print_references(as_json=as_json)
+        print_published_references(as_json=as_json)
         return 0
     output = parse_output_options(csv_file, plots, references)
     prepared_probe, details = kind.make(probe_options, run_options), getattr(probe_options, "details", True)
@@ -111,7 +111,7 @@ def run_probe(
         head, jobs = campaigns.plan_probe_campaign(prepared_probe, config_names or [None], run_options)
         print_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if run_options.dry_run:
-            print(campaigns.describe_dry_run(prepared_probe, head, jobs))
+            print(campaigns.dry_run_text(prepared_probe, head, jobs))
             return 0
         with contextlib.closing(make_progress(sys.stderr, quiet=as_json)) as progress:
             folder, status = campaigns.run_probe_campaign(
@@ -143,11 +143,11 @@ def show_probes(
     """
     from merge_bench.probe.shared import stored_rows
     from merge_bench.probe.shared.stored_rows import rows_with_campaigns
-    from merge_bench.probe.view import LIST, parse_output_options, print_references
+    from merge_bench.probe.view import LIST, parse_output_options, print_published_references
     from merge_bench.records.reader import read_campaign
 
     if LIST in references:
-        print_references(as_json=as_json)
+        print_published_references(as_json=as_json)
         return 0
     if not results:
         raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
@@ -167,26 +167,28 @@ def compare_probe_campaigns(campaigns: Sequence[Campaign], *, as_json: bool) -> 
     Raises UsageError if there is only one config.
     """
     from merge_bench.probe.shared.stored_rows import rows_with_campaigns
-    from merge_bench.probe.view import OutputFiles
+    from merge_bench.probe.view import ProbeOutputOptions
 
     rows = [row for _, row in rows_with_campaigns(campaigns)]
     if len({row.config for row in rows}) < 2:
         raise UsageError(f"{campaigns[0].folder} contains only one config; name a second result to compare it with")
-    return _show_probe_rows(campaigns, rows, OutputFiles(), as_json=as_json)
+    return _show_probe_rows(campaigns, rows, ProbeOutputOptions(), as_json=as_json)
 
 
 def show_probe_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
     """Print a stored `probe` campaign as the command that measured it does; returns the exit status."""
     from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
-    from merge_bench.probe.view import OutputFiles
+    from merge_bench.probe.view import ProbeOutputOptions
 
-    return _show_probe_rows([campaign], sorted_campaign_rows(campaign), OutputFiles(), as_json=as_json, details=details)
+    return _show_probe_rows(
+        [campaign], sorted_campaign_rows(campaign), ProbeOutputOptions(), as_json=as_json, details=details
+    )
 
 
 def _show_probe_rows(
     campaigns: Sequence[Campaign],
     measured_rows: Sequence[ProbeRow],
-    output: OutputFiles,
+    output: ProbeOutputOptions,
     *,
     as_json: bool,
     details: bool = True,

@@ -97,9 +97,9 @@ def tune(
     from merge_bench.report.next_step import next_step_after_tuning
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import tuning_result_of
-    from merge_bench.tune.space import read_space
-    from merge_bench.tune.tuning_plan import make_tuning_task, time_to_decide_all
-    from merge_bench.tune.view import draw_tuning_charts, print_tuning
+    from merge_bench.tune.space import read_tuning_space
+    from merge_bench.tune.tuning_plan import make_tuning_task, seconds_to_decide_candidates
+    from merge_bench.tune.view import draw_tuning_charts, print_tuning_result
     from merge_bench.view.next_command import service_machine_note, step_as_typed
     from merge_bench.view.plot.draw import check_plot_files
     from merge_bench.view.progress import make_progress
@@ -118,7 +118,9 @@ def tune(
         if status == 0:
             text = read_regular_file(find_config_file(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
-                campaigns.write_tuned_config(campaign, read_space(SPACE), text, sizes, tune_options.metric, output)
+                campaigns.write_tuned_config(
+                    campaign, read_tuning_space(SPACE), text, sizes, tune_options.metric, output
+                )
             except KeyError:
                 raise RunFailed(f"{output} was not written: the service has another tuning space") from None
     else:
@@ -139,15 +141,15 @@ def tune(
     if run_options.json:
         error = Failure("unfinished", problem or result.stopped or "") if status else None
         print_document(result.make_document(campaign.records, written, pruned, error))
-    elif problem or (status and not result.tried_nothing):
+    elif problem or (status and not result.has_tried_nothing):
         print_message(problem)
         if command is not None:
             print_log_tail(next((failure.log_tail for each in campaign.launches[-1:] for failure in each.failures), ""))
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
-        enough_seconds = time_to_decide_all(campaign, Path(tune_options.space or SPACE))
+        enough_seconds = seconds_to_decide_candidates(campaign, Path(tune_options.space or SPACE))
         step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
-        print_tuning(
+        print_tuning_result(
             result,
             sizes=sizes,
             metric=tune_options.metric,
@@ -186,7 +188,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import next_step_after_recorded_tuning
     from merge_bench.tune.result import ended_tuning_result_of
-    from merge_bench.tune.view import print_tuning
+    from merge_bench.tune.view import print_tuning_result
     from merge_bench.view.streams import print_document
     from merge_bench.view.titles import plan_size_text
 
@@ -198,7 +200,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
     metric, step = (tuning and tuning.metric) or "throughput", next_step_after_recorded_tuning(campaign).as_typed()
     remarks = [f"Records: {campaign.records}"]
-    print_tuning(result, sizes=sizes, metric=metric, details=details, step=step, remarks=remarks)
+    print_tuning_result(result, sizes=sizes, metric=metric, details=details, next_step=step, remarks=remarks)
     return ()
 
 
@@ -208,14 +210,14 @@ def _print_tuning_space(task: TuningTask) -> None:
     from merge_bench.tune.tuning_plan import TuningTiming
 
     timing = TuningTiming.from_task(task)
-    fitting = timing.fit_search()
+    fitting = timing.choose_affordable_search()
     for value in fitting.values:
-        print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
+        print(f"{value.value_id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for pruned in task.pruned:
         print(f"# {pruned.value}: {pruned.reason}")
     if task.command is not None:
         print(f"## measured: {measured_text(task.command)}")
-    for sentence in timing.forecast_sentences(fitting):
+    for sentence in timing.duration_forecast_sentences(fitting):
         print(f"## {sentence}")
 
 

@@ -14,8 +14,8 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
-from merge_bench.probe.shared.stored_rows import row_quantity, rows_with_campaigns
-from merge_bench.probe.view.charts import make_panels_of_results, row_value_range
+from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_with_sources, row_value_range
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.results_folder import ResultEntry
@@ -56,12 +56,12 @@ def make_network_content(loaded: Sequence[LoadedCampaign], datasets: Sequence[st
         measured = measured[:MOST_ROWS]
         others = others[: MOST_ROWS - len(measured)]
     rows = [*(row for _, row in measured), *others]
-    return NetworkContent(make_panels_of_results(measured, others), _rows_data_frame(rows), tuple(problems))
+    return NetworkContent(make_panels_with_sources(measured, others), _rows_data_frame(rows), tuple(problems))
 
 
 def _rows_data_frame(rows: Sequence[ProbeRow]) -> pd.DataFrame:
     """Make the table of network measurements, a row for each of `rows`."""
-    values = [(row_quantity(row), row_value_range(row)) for row in rows]  # as the charts show them
+    values = [(chart_quantity_of_row(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
         "Test": [row.test for row in rows],

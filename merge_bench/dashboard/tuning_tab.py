@@ -42,7 +42,7 @@ from merge_bench.tune.result import (
     tuning_result_of,
     tuning_stage_of,
 )
-from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
+from merge_bench.tune.view import speed_up_by_step_chart, speed_up_charts_by_phase, undecided_sentences
 from merge_bench.units import plural
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.next_command import NextStep
@@ -132,8 +132,8 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(add_source_lines(phase_charts(steps, partial(plan_size_text, campaign)), [campaign])),
-        race=replace(speed_up_chart(decided), source=source_lines([campaign])),
+        charts=tuple(add_source_lines(speed_up_charts_by_phase(steps, partial(plan_size_text, campaign)), [campaign])),
+        race=replace(speed_up_by_step_chart(decided), source=source_lines([campaign])),
         frame=_steps_data_frame(campaign, steps) if steps else None,
         config=text,
         file_name=f"{make_safe_folder_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -192,7 +192,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
         done = f"{plural(steps, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
-        sentences = [result.outcome]
+        sentences = [result.outcome_heading]
         several = len({line.config for line in result.confirmation_steps}) > 1
         sentences += [
             f"{f'{line.config}: ' * several}{_speedup_text(line)} {phrases[line.plan]}: {line.reason}."

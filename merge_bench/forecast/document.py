@@ -16,7 +16,7 @@ from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for, resampled_interval
+from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for_run, resampled_interval
 from merge_bench.forecast.gather import MeasuredRun, gather_measurements
 from merge_bench.forecast.model import (
     ASSUMED,
@@ -43,14 +43,17 @@ SIZES = 4
 
 
 class ForecastQuantity(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast value and its 95 % interval by resampling."""
+    """A forecast value and its 95 % interval, which is found by resampling the records."""
 
     value: float
     interval: tuple[float, float]
 
 
 class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of the slowest worker in each phase; `hidden`: of them behind another one."""
+    """The forecast seconds of the slowest worker in each phase of a merge.
+
+    `hidden`: seconds of them that overlap with another phase.
+    """
 
     partition: float
     exchange: float
@@ -59,7 +62,10 @@ class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast for one size of cluster; if a parameter is not known, its numbers are null and `unknown` says why."""
+    """The forecast for one number of workers and hosts.
+
+    If a parameter of the model is not known, its numbers are null, and `unknown` says why.
+    """
 
     workers: int
     hosts: int
@@ -79,7 +85,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured run and the model's value for it; `error`: relative error of the wall-clock."""
+    """A measured run beside what the model gives for it.
+
+    `error`: relative error of the model's wall-clock.
+    """
 
     result: str
     workers: int
@@ -93,7 +102,11 @@ class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The requested forecast, forecasts for 1, 2, 4, … workers up to it, their basis, and what is not known."""
+    """The document of ``predict --json``: the requested forecast, forecasts for fewer workers, and their basis.
+
+    `scaling`: forecasts for 1, 2, 4, … workers up to the requested number. `checked`: measured runs beside the model's
+    values. `notes`: what is assumed or not known.
+    """
 
     document_version: Literal[1] = 1
     schema: int = SCHEMA
@@ -123,14 +136,14 @@ _REMEDIES = {
 
 def forecast_caveats(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
     """Yield sentences on how far a forecast goes beyond the measurements, and on its assumptions."""
-    yield from _rate_warnings(basis, scenario)
+    yield from _link_rate_warnings(basis, scenario)
     yield from (*basis.measurements.notes, *basis.notes)
     yield from _extrapolation_notes(basis.measurements.runs, scenario)
     yield from _assumption_notes(basis, scenario)
 
 
-def _rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
-    """Yield a warning for each fitted link rate that is above the link limit that the same runs measured."""
+def _link_rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+    """Yield a warning for each fitted link rate that exceeds the link limit which the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     for link, several, needed, where in (
         ("local", False, scenario.max_and_min_workers_per_host[0] > 1, "within a host"),
@@ -227,9 +240,10 @@ def predict(
     links: Sequence[str] = (),
     config: str | None = None,
 ) -> PredictDocument:
-    """Forecast this merge on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
+    """Forecast a merge on `workers` workers of `hosts` hosts from stored campaigns.
 
-    Raises UsageError if it cannot be forecast; the message names what is missing.
+    `hosts`: None for as many as the largest result has. Raises UsageError if no forecast is possible; the message names
+    what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
@@ -242,7 +256,7 @@ def predict(
     basis = fit_forecast_basis(
         measurements, changes, parse_link_parameters(links), problem.max_and_min_workers_per_host[0]
     )
-    row = _forecast_scenario(problem, basis, changed=bool(changes.words))
+    row = _forecast_scenario(problem, basis, has_what_if=bool(changes.words))
     if row.unknown:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
     return PredictDocument(
@@ -253,15 +267,17 @@ def predict(
         row_bytes=problem.row_bytes,
         what_if=list(changes.words),
         forecast=row,
-        scaling=[_forecast_scenario(each, basis, changed=bool(changes.words)) for each in scaling_scenarios(problem)],
+        scaling=[
+            _forecast_scenario(each, basis, has_what_if=bool(changes.words)) for each in scaling_scenarios(problem)
+        ],
         parameters=list(basis.parameters),
-        checked=[_check_model(run, fit_parameters_for(run, measurements)) for run in runs],
+        checked=[_compare_run_with_model(run, fit_parameters_for_run(run, measurements)) for run in runs],
         notes=list(dict.fromkeys(forecast_caveats(basis, problem))),
     )
 
 
 def scaling_scenarios(scenario: MergeScenario) -> list[MergeScenario]:
-    """List scenarios with 1, 2, 4, … workers up to those of `scenario`; one host after the other is filled."""
+    """Return scenarios with 1, 2, 4, … workers up to those of `scenario`; one host after the other is filled."""
     per_host, _ = scenario.max_and_min_workers_per_host
     counts = [1 << power for power in range(scenario.workers.bit_length()) if 1 << power < scenario.workers]
     smaller = [
@@ -271,7 +287,7 @@ def scaling_scenarios(scenario: MergeScenario) -> list[MergeScenario]:
 
 
 def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
-    """The size of a row in bytes; raises UsageError if the runs differ in it."""
+    """The size of a row in bytes that all runs have; raises UsageError if the runs differ in it."""
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
@@ -279,8 +295,11 @@ def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
     return sizes[0]
 
 
-def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, changed: bool) -> Forecast:
-    """Forecast one scenario; if a parameter is not known, the numbers are None and `unknown` says why."""
+def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, has_what_if: bool) -> Forecast:
+    """Make the forecast for one scenario; if a parameter is not known, the numbers are None and `unknown` says why.
+
+    `has_what_if`: whether ``--what-if`` changes the machine; then no measured time is shown beside the forecast.
+    """
     per_host, _ = scenario.max_and_min_workers_per_host
     head = Forecast(workers=scenario.workers, hosts=scenario.hosts, workers_per_host=per_host)
     try:
@@ -302,17 +321,19 @@ def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, changed
         ),
         parts_seconds=dict(outcome.parts),
         limit=outcome.limit,
-        measured_wall_seconds=None if changed else _measured_wall_seconds(scenario, basis.measurements.runs),
+        measured_wall_seconds=None if has_what_if else _measured_wall_seconds(scenario, basis.measurements.runs),
     )
 
 
 def _quantity_with_interval(
-    name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
+    quantity_name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
 ) -> ForecastQuantity | None:
-    value: float | None = getattr(result, name)
+    value: float | None = getattr(result, quantity_name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = resampled_interval([other for each in resampled_results if (other := getattr(each, name)) is not None])
+    low, high = resampled_interval(
+        [other for each in resampled_results if (other := getattr(each, quantity_name)) is not None]
+    )
     return ForecastQuantity(value=value, interval=(min(low, value), max(high, value)))
 
 
@@ -333,12 +354,12 @@ def _median_wall_seconds(run: MeasuredRun) -> float:
     return median([median([sample.wall for sample in launch]) for launch in run.launches])
 
 
-def _check_model(run: MeasuredRun, values: ParameterValues) -> ModelCheck:
+def _compare_run_with_model(run: MeasuredRun, parameter_values: ParameterValues) -> ModelCheck:
     """Compare the times and bandwidth of a measured run with those that the model gives for it."""
     shape, wall = run.shape, _median_wall_seconds(run)
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        outcome = forecast_merge(shape.scenario, values)
+        outcome = forecast_merge(shape.scenario, parameter_values)
     except UnknownParameter:
         outcome = None
     return ModelCheck(

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
-from merge_bench.forecast.gather import LinkTransfer, MeasuredRun, Measurements
+from merge_bench.forecast.gather import ForecastMeasurements, LinkTransfer, MeasuredRun
 from merge_bench.forecast.model import (
     ASSUMED,
     GIVEN,
     KNOWN,
     MEASURED,
-    GivenParameter,
     ModelParameter,
     ParameterValues,
-    WhatIf,
-    announcement_seconds,
+    UserGivenParameter,
+    WhatIfChanges,
     find_gpu,
     find_gpu_by_driver_name,
+    size_announcement_seconds,
 )
 
 APART = 3.0
@@ -34,33 +34,34 @@ _MOST_BEFORE = 0.9
 
 @dataclass(frozen=True)
 class CostEquation:
-    """One equation of a fit, measured at one size: `seconds` = `once` · (cost paid once) + `size` · (cost by size)."""
+    """One equation of a least-squares fit: `seconds` = `once` × (cost paid once) + `size` × (cost by size)."""
 
     once: float
     size: float
     seconds: float
 
 
-def fit_parameters(
-    runs: Sequence[MeasuredRun], links: ParameterValues, computing_runs: Sequence[MeasuredRun] | None = None
+def fit_model_parameters(
+    runs: Sequence[MeasuredRun], link_parameters: ParameterValues, computing_runs: Sequence[MeasuredRun] | None = None
 ) -> dict[str, float]:
     """Fit the model's parameters to measured runs; returns their values by name.
 
-    `links`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
-    rates only if no run gives one. `computing_runs`: the runs that partition and join are fitted to; by default all.
+    `link_parameters`: latencies, overheads and rates from network measurements; latencies and overheads are taken as
+    they are, rates only if no run gives one. `computing_runs`: the runs that partition and join are fitted to; by
+    default all.
     """
-    parameters: dict[str, float] = dict(links)
+    parameters: dict[str, float] = dict(link_parameters)
     source = list(runs if computing_runs is None else computing_runs)
     for phase in ("partition", "join"):
-        parameters |= _fit_phase(phase, source)
+        parameters |= _fit_phase_parameters(phase, source)
     for link in ("local", "nic"):
-        parameters |= _fit_link(link, runs, links)
+        parameters |= _fit_link_parameters(link, runs, link_parameters)
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
         parameters["overlap"] = median(overlaps)
     by_run = [(run.shape, [sample.meeting for sample in run.samples if sample.meeting is not None]) for run in runs]
     meetings = [  # without the latency and overhead of their messages
-        median(seconds) - announcement_seconds(max(shape.per_host), shape.workers, parameters)
+        median(seconds) - size_announcement_seconds(max(shape.per_host), shape.workers, parameters)
         for shape, seconds in by_run
         if seconds
     ]
@@ -69,26 +70,29 @@ def fit_parameters(
     return parameters
 
 
-def fit_resampled_records(
-    runs: Sequence[MeasuredRun], links_of_launches: Sequence[ParameterValues], computing: Sequence[MeasuredRun]
+def fit_resampled_parameters(
+    runs: Sequence[MeasuredRun],
+    link_parameters_by_launch: Sequence[ParameterValues],
+    computing_runs: Sequence[MeasuredRun],
 ) -> list[dict[str, float]]:
-    """Parameter values fitted to resampled records: launches drawn with replacement, and iterations of each launch.
+    """Fit the model's parameters to each of 200 resamples of the records; returns a set of values for each.
 
-    Davison & Hinkley, "Bootstrap Methods and their Application" 1997, section 3.8. `links_of_launches`: the parameters
-    of links by launch of the network measurements, one of which is drawn for each fit.
+    A resample has launches drawn with replacement, and iterations of each launch: Davison & Hinkley, "Bootstrap Methods
+    and their Application" 1997, section 3.8. `link_parameters_by_launch`: the parameters of links by launch of the
+    network measurements, one of which is drawn for each fit.
     """
     chance = random.Random(0)
     fits = []
     for _ in range(REPLICATES):
-        resampled = {id(run): _resample_run(run, chance) for run in (*runs, *computing)}
-        computing_runs = [resampled[id(run)] for run in computing]
-        network = chance.choice(links_of_launches) if links_of_launches else {}
-        fits.append(fit_parameters([resampled[id(run)] for run in runs], network, computing_runs))
+        resampled = {id(run): _resample_run(run, chance) for run in (*runs, *computing_runs)}
+        resampled_computing = [resampled[id(run)] for run in computing_runs]
+        network = chance.choice(link_parameters_by_launch) if link_parameters_by_launch else {}
+        fits.append(fit_model_parameters([resampled[id(run)] for run in runs], network, resampled_computing))
     return fits
 
 
-def fit_costs(equations: Sequence[CostEquation]) -> tuple[float, float]:
-    """Fit the cost paid once and the cost by size (seconds), neither below 0, by least squares of the relative errors.
+def fit_fixed_and_size_costs(equations: Sequence[CostEquation]) -> tuple[float, float]:
+    """Fit a cost paid once and a cost by size (seconds), neither below 0, by least squares of the relative errors.
 
     Minimises Σ ((seconds - a · once - b · size) ÷ seconds)². Where the sizes are not `APART`, or an estimate would be
     below 0, a is 0 and b the median of seconds ÷ size.
@@ -107,26 +111,26 @@ def fit_costs(equations: Sequence[CostEquation]) -> tuple[float, float]:
 
 
 def sizes_differ_enough(sizes: Sequence[float]) -> bool:
-    """Whether sizes differ enough to show which cost is paid once and which by size."""
+    """Whether sizes differ enough to tell the cost paid once from the cost by size."""
     return bool(sizes) and max(sizes) >= APART * min(sizes)
 
 
-def _fit_phase(name: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
-    """Fit the fixed time, the rate and the spread of the phase `name`; returns them by parameter name."""
+def _fit_phase_parameters(phase: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
+    """Fit the fixed time, the rate and the spread of a phase, partition or join; returns them by parameter name."""
     points = []
     for run in runs:
         rows = median([sample.rows for sample in run.samples])
-        points.append(CostEquation(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
+        points.append(CostEquation(1.0, rows, median([getattr(sample, phase) for sample in run.samples])))
     if not points:
         return {}
-    once, by_row = fit_costs(points)
-    variances = [variance for run in runs if (variance := _median_log_variance(run, name)) is not None]
-    parameters = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
-    return parameters | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
+    once, by_row = fit_fixed_and_size_costs(points)
+    variances = [variance for run in runs if (variance := _median_log_variance(run, phase)) is not None]
+    parameters = {f"{phase}_fixed": once, f"{phase}_rate": 1 / by_row if by_row > 0 else float("inf")}
+    return parameters | ({f"{phase}_spread": median(variances) ** 0.5} if variances else {})
 
 
 def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
-    """The variance of the logarithms of a phase's seconds over a run's workers, as the median over its iterations.
+    """The variance of the logarithm of a phase's seconds over a run's workers: the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
     (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
@@ -135,11 +139,11 @@ def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
     return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
 
 
-def _fit_link(name: str, runs: Sequence[MeasuredRun], links: ParameterValues) -> dict[str, float]:
-    """Fit the rate of a kind of link; without a known latency also its overhead, if message sizes differ enough."""
+def _fit_link_parameters(link: str, runs: Sequence[MeasuredRun], link_parameters: ParameterValues) -> dict[str, float]:
+    """Fit the rate of a kind of link, local or nic; without a known latency also its overhead, if possible."""
     points = []
     for run in runs:
-        every: list[LinkTransfer | None] = [getattr(sample, name) for sample in run.samples]
+        every: list[LinkTransfer | None] = [getattr(sample, link) for sample in run.samples]
         transfers = [transfer for transfer in every if transfer is not None and transfer.size > 0]
         if transfers:
             middle = median([transfer.seconds for transfer in transfers])
@@ -148,21 +152,21 @@ def _fit_link(name: str, runs: Sequence[MeasuredRun], links: ParameterValues) ->
             )
     if not points:
         return {}
-    if f"{name}_latency" in links:
-        latency, overhead = links[f"{name}_latency"], links.get(f"{name}_overhead", 0.0)
+    if f"{link}_latency" in link_parameters:
+        latency, overhead = link_parameters[f"{link}_latency"], link_parameters.get(f"{link}_overhead", 0.0)
         rates = []
         for point in points:
             before = min(2 * latency + overhead * point.once, _MOST_BEFORE * point.seconds)
             rates.append(point.size / (point.seconds - before))
-        return {f"{name}_rate": median(rates)}
-    overhead, by_byte = fit_costs(points)
-    return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
+        return {f"{link}_rate": median(rates)}
+    overhead, by_byte = fit_fixed_and_size_costs(points)
+    return {f"{link}_overhead": overhead, f"{link}_rate": 1 / by_byte}
 
 
-def _resample_run(run: MeasuredRun, chance: random.Random) -> MeasuredRun:
-    """Return a run whose launches, and within each its iterations, are drawn with replacement."""
-    launches = [chance.choice(run.launches) for _ in run.launches]
-    return replace(run, launches=tuple(tuple(chance.choices(launch, k=len(launch))) for launch in launches))
+def _resample_run(run: MeasuredRun, generator: random.Random) -> MeasuredRun:
+    """Return a measured run whose launches, and within each its iterations, are drawn with replacement."""
+    launches = [generator.choice(run.launches) for _ in run.launches]
+    return replace(run, launches=tuple(tuple(generator.choices(launch, k=len(launch))) for launch in launches))
 
 
 SHARES = (0.025, 0.975)
@@ -173,9 +177,13 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class ForecastBasis:
-    """What a forecast is computed from: parameter values, fitted and resampled, with the changes of ``--what-if``."""
+    """The basis of a forecast: parameter values, fitted and resampled, with the changes of ``--what-if``.
 
-    measurements: Measurements
+    `parameters`: for the document. `values`, `resampled`: as the model takes them, from all records and from each
+    resample.
+    """
+
+    measurements: ForecastMeasurements
     parameters: tuple[ModelParameter, ...]
     values: ParameterValues
     resampled: tuple[ParameterValues, ...]
@@ -183,14 +191,17 @@ class ForecastBasis:
 
 
 def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the middle 95 % of resampled values."""
+    """The 2.5 % and the 97.5 % quantile of resampled values, which are the ends of a 95 % interval."""
     return quantile(values, SHARES[0]), quantile(values, SHARES[1])
 
 
 def fit_forecast_basis(
-    measurements: Measurements, what_if: WhatIf, given_parameters: Mapping[str, GivenParameter], workers_per_host: int
+    measurements: ForecastMeasurements,
+    what_if: WhatIfChanges,
+    given_parameters: Mapping[str, UserGivenParameter],
+    workers_per_host: int,
 ) -> ForecastBasis:
-    """Fit the parameters to records and to resampled ones, then apply given values and changes by ``--what-if``.
+    """Fit the model's parameters to all records and to resamples, then apply ``--link`` and ``--what-if``.
 
     Partition and join are fitted to runs with `workers_per_host` workers on a host, if there are any.
 
@@ -200,15 +211,18 @@ def fit_forecast_basis(
     computing = runs_with_workers_per_host(of_gpu, workers_per_host)
     fixed_values = {name: each.value for name, each in given_parameters.items()}
 
-    def changed(fitted: ParameterValues) -> ParameterValues:
-        return what_if.change_values({**fitted, **fixed_values}, scale)
+    def apply_what_if_changes(fitted: ParameterValues) -> ParameterValues:
+        return what_if.change_parameter_values({**fitted, **fixed_values}, scale)
 
-    values = changed(fit_parameters(measurements.runs, measurements.probed.values, computing))
+    values = apply_what_if_changes(fit_model_parameters(measurements.runs, measurements.probed.values, computing))
     resampled = tuple(
-        map(changed, fit_resampled_records(measurements.runs, measurements.probed.of_launches, computing))
+        map(
+            apply_what_if_changes,
+            fit_resampled_parameters(measurements.runs, measurements.probed.of_launches, computing),
+        )
     )
 
-    def parameter(name: str) -> ModelParameter:
+    def make_model_parameter(name: str) -> ModelParameter:
         about, value = KNOWN[name], values.get(name, KNOWN[name].default or 0.0)
         origin, change, spread = None, "", None
         if name in values:
@@ -230,64 +244,74 @@ def fit_forecast_basis(
             origin=", ".join(filter(None, (origin or NOT_MEASURED, change))),
         )
 
-    parameters = tuple(parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None)
+    parameters = tuple(
+        make_model_parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None
+    )
     return ForecastBasis(measurements, parameters, values, resampled, notes)
 
 
-def fit_parameters_for(run: MeasuredRun, measurements: Measurements) -> ParameterValues:
-    """Fit the parameters that describe `run`, without values from the command line or ``--what-if``."""
+def fit_parameters_for_run(run: MeasuredRun, measurements: ForecastMeasurements) -> ParameterValues:
+    """Fit the parameters for the model check of one run, without values from the command line or ``--what-if``."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
     computing = runs_with_workers_per_host(same_gpu, max(run.shape.per_host))
-    return fit_parameters(measurements.runs, measurements.probed.values, computing)
+    return fit_model_parameters(measurements.runs, measurements.probed.values, computing)
 
 
 def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: int) -> tuple[MeasuredRun, ...]:
-    """The runs with as many workers on a host, which share its cores and memory; all runs if there are none."""
+    """The runs with this number of workers on their fullest host, which share its cores; all runs if there are none."""
     same = tuple(run for run in runs if max(run.shape.per_host) == workers_per_host)
     return same or tuple(runs)
 
 
 def _runs_for_gpu(
-    runs: Sequence[MeasuredRun], gpu: str | None
+    runs: Sequence[MeasuredRun], gpu_name: str | None
 ) -> tuple[tuple[MeasuredRun, ...], float, tuple[str, ...]]:
-    """Choose the runs to fit partition and join to; returns them, the factor for their rates on `gpu`, and notes."""
+    """Choose the runs that partition and join are fitted to; returns them, the factor for their rates, and notes.
+
+    `gpu_name`: the GPU that ``--what-if`` names; the factor scales rates to that GPU, if it was not measured.
+    """
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     listed = ", ".join(str(name or "no GPU") for name in names)
-    if gpu is None:
+    if gpu_name is None:
         if len(names) > 1:
             raise UsageError(f"the results come from several GPU models ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
-    wanted = find_gpu(gpu)
+    wanted = find_gpu(gpu_name)
     same = tuple(run for run in runs if run.shape.gpu and find_gpu_by_driver_name(run.shape.gpu) == wanted)
     if same:
-        return same, 1.0, (f"Partition and join on a {gpu} are measured, not scaled.",)
+        return same, 1.0, (f"Partition and join on a {gpu_name} are measured, not scaled.",)
     models = {find_gpu_by_driver_name(name) for name in names if name}
     (measured,) = models if len(models) == 1 and None not in names else (None,)
     if measured is None and len(names) > 1:
         raise UsageError(
-            f"--what-if gpu={gpu} needs results from one device, but these come from several ({listed}); give"
+            f"--what-if gpu={gpu_name} needs results from one device, but these come from several ({listed}); give"
             " results from one of them"
         )
     if measured is None:
         raise UsageError(
-            f"--what-if gpu={gpu} does not work with results from {listed}; add a RESULT measured on {gpu}"
+            f"--what-if gpu={gpu_name} does not work with results from {listed}; add a RESULT measured on {gpu_name}"
         )
     scale = wanted.bandwidth / measured.bandwidth
-    note = f"Partition and join are assumed to run {scale:.2f} times as fast on a {gpu}, the ratio of memory bandwidths"
+    assumed = f"Partition and join are assumed to run {scale:.2f} times as fast on a {gpu_name}"
+    note = f"{assumed}, the ratio of memory bandwidths"
     return tuple(runs), scale, (f"{note} ({wanted.source}; {measured.source}). This is not measured.",)
 
 
-def _what_if_text(name: str, what_if: WhatIf, scale: float) -> str:
-    """The change of a parameter by ``--what-if``, as text; empty if there is none."""
-    if name == "overlap" and what_if.overlap is not None:
+def _what_if_text(parameter_name: str, what_if: WhatIfChanges, gpu_factor: float) -> str:
+    """The change of a parameter by ``--what-if``, as text: ``× 4 (--what-if)``; empty if there is none."""
+    if parameter_name == "overlap" and what_if.overlap is not None:
         return "set by --what-if"
-    factor = what_if.factors.get(name, 1.0) * (scale if name in ("partition_rate", "join_rate") else 1.0)
+    factor = what_if.factors.get(parameter_name, 1.0) * (
+        gpu_factor if parameter_name in ("partition_rate", "join_rate") else 1.0
+    )
     return f"× {factor:.3g} (--what-if)" if factor != 1.0 else ""
 
 
-def _parameter_origin(name: str, measurements: Measurements, computing_runs: Sequence[MeasuredRun]) -> str | None:
+def _parameter_origin(
+    parameter_name: str, measurements: ForecastMeasurements, computing_runs: Sequence[MeasuredRun]
+) -> str | None:
     """The names of the results that a parameter was fitted to, as text; None if it has its default value."""
-    kind, _, part = name.partition("_")
+    kind, _, part = parameter_name.partition("_")
     probed = measurements.probed
     if kind in ("partition", "join"):
         runs = list(computing_runs)
@@ -297,7 +321,7 @@ def _parameter_origin(name: str, measurements: Measurements, computing_runs: Seq
     elif kind in ("local", "nic"):
         runs = [run for run in measurements.runs if any(getattr(sample, kind) for sample in run.samples)]
         sizes = [transfer.size for run in runs for sample in run.samples if (transfer := getattr(sample, kind))]
-        if name in probed.values and (part != "rate" or not runs):
+        if parameter_name in probed.values and (part != "rate" or not runs):
             return probed.origin
         if part == "latency" or (part == "overhead" and not sizes_differ_enough(sizes)):
             return None

@@ -32,7 +32,7 @@ SMALL = 1024
 
 
 def link_parameters_of_probe(lines: Sequence[ProbeLine]) -> dict[str, float]:
-    """Compute latency, overhead and rate of each kind of link from tag messages, one way.
+    """Compute latency, overhead and rate of each kind of link from the rows of `probe p2p` (tag messages, one way).
 
     Latency of the smallest message; overhead: seconds between two of the smallest messages under way together; rate of
     the largest messages.
@@ -57,7 +57,10 @@ def link_parameters_of_probe(lines: Sequence[ProbeLine]) -> dict[str, float]:
 
 
 def _median_at_smallest_size(values_by_size: Sequence[tuple[int, float | None]]) -> float | None:
-    """The median value at the smallest message size; None if that size is above `SMALL`. Takes pairs (size, value)."""
+    """The median value at the smallest message size; None if that size is above `SMALL`.
+
+    `values_by_size`: pairs of a message size in bytes and a value.
+    """
     sizes = [size for size, value in values_by_size if value is not None]
     if not sizes or min(sizes) > SMALL:
         return None
@@ -66,8 +69,9 @@ def _median_at_smallest_size(values_by_size: Sequence[tuple[int, float | None]])
 
 @dataclass(frozen=True)
 class MergeShape:
-    """The size and hosts of a merge. `per_host`: workers of each host; `gpu`: the GPUs' name; `name`: the result.
+    """The number of workers, hosts and rows of a measured merge.
 
+    `name`: the result's name. `per_host`: the number of workers on each host. `gpu`: the name of the workers' GPUs.
     `overlapped`: whether the exchange ran while something was computed.
     """
 
@@ -80,18 +84,21 @@ class MergeShape:
 
     @property
     def workers(self) -> int:
-        """The number of workers."""
+        """The number of workers of the merge."""
         return sum(self.per_host)
 
     @property
     def scenario(self) -> MergeScenario:
-        """The scenario of the model with these workers, hosts and rows."""
+        """The model's scenario with the workers, hosts and rows of this merge."""
         return MergeScenario(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
 
 
 @dataclass(frozen=True)
 class LinkTransfer:
-    """Both frames over one kind of link: `size` bytes in `messages` (of each frame one a peer) took `seconds`."""
+    """The transfer of both frames over one kind of link: `size` bytes in `messages` messages took `seconds`.
+
+    `messages`: one for each frame and peer.
+    """
 
     size: float
     messages: int
@@ -100,9 +107,11 @@ class LinkTransfer:
 
 @dataclass(frozen=True)
 class IterationSample:
-    """One timed iteration, seconds. `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`:
-    variance of their logarithms over workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`:
-    what the exchange took besides them; `overlap`: share of the shorter of exchange and computing that was hidden.
+    """One timed iteration of a merge, as the model is fitted to it; all times are seconds.
+
+    `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`: variance of their logarithms over
+    workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`: what the exchange took besides them;
+    `overlap`: share of the shorter of exchange and computing that was hidden.
     """
 
     wall: float
@@ -120,10 +129,11 @@ class IterationSample:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A measured run: its shape, and its samples by launch. `uneven`: most rows of a worker ÷ the mean.
+    """A measured run, as the model is fitted to it: its shape, and samples of its iterations by launch.
 
-    `limit`: what the link measurement found, bytes per second: of the fullest host's link if there are several hosts,
-    else of a worker's transfers within the host; None without a measurement.
+    `uneven`: most rows of a worker ÷ the mean. `limit`: what the link measurement found, bytes per second: of the
+    fullest host's link if there are several hosts, else of a worker's transfers within the host; None without a
+    measurement.
     """
 
     shape: MergeShape
@@ -133,12 +143,12 @@ class MeasuredRun:
 
     @cached_property
     def samples(self) -> tuple[IterationSample, ...]:
-        """The samples of all launches."""
+        """The samples of the iterations of all launches."""
         return tuple(sample for launch in self.launches for sample in launch)
 
 
-def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
-    """Make the samples of a recorded run; None if no launch has recorded all phases of its workers."""
+def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
+    """Take the samples of a recorded run's iterations; None if no launch has recorded all phases of its workers."""
     by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
@@ -149,14 +159,14 @@ def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
         gpus = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
         overlaps = (worker.overlap_seconds for iteration in timed for worker in iteration.workers)
         shape = MergeShape(
-            name=name,
+            name=result_name,
             per_host=tuple(sorted(Counter(hosts.values()).values(), reverse=True)),
             rows_per_chunk=line.rows / FRAMES / len(hosts),
             row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
             gpu=gpus.pop() if len(gpus) == 1 else None,
             overlapped=bool(run.plan.pipeline) or any(overlaps),
         )
-        by_launch.append((shape, tuple(_sample_iteration(launch, iteration, hosts, shape) for iteration in timed)))
+        by_launch.append((shape, tuple(_make_iteration_sample(launch, iteration, hosts, shape) for iteration in timed)))
         for iteration in timed:
             received = [_received_rows(worker, shape) for worker in iteration.workers]
             uneven = max(uneven, max(received) * len(received) / sum(received) if sum(received) else 1.0)
@@ -171,12 +181,12 @@ def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
 
 
 def _has_all_phases(iteration: IterationLine) -> bool:
-    """Whether all phases of all workers are recorded."""
+    """Whether partition, exchange and join of every worker are recorded in an iteration."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     return bool(phases) and all(each and None not in (each.partition, each.exchange, each.join) for each in phases)
 
 
-def _sample_iteration(
+def _make_iteration_sample(
     launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape
 ) -> IterationSample:
     phases = [(worker, worker.phases_seconds) for worker in iteration.workers if worker.phases_seconds is not None]
@@ -199,7 +209,7 @@ def _sample_iteration(
         local=local,
         nic=nic,
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
-        overlap=statistics.median(_hidden_share(worker, each) for worker, each in phases)
+        overlap=statistics.median(_hidden_time_share(worker, each) for worker, each in phases)
         if shape.workers > 1
         else None,
     )
@@ -211,18 +221,21 @@ def _received_rows(worker: WorkerIteration, shape: MergeShape) -> float:
 
 
 def _median_seconds(seconds: Sequence[float]) -> float:
-    """The median; of two middle values the geometric mean, as the arithmetic one is above a log-normal's median."""
+    """The median of seconds; of two middle values the geometric mean.
+
+    The arithmetic mean would be above a log-normal distribution's median.
+    """
     return math.sqrt(statistics.median_low(seconds) * statistics.median_high(seconds))
 
 
 def _log_variance(seconds: Sequence[float]) -> float | None:
-    """Unbiased variance of the logarithms of the workers' seconds, None for one worker."""
+    """The unbiased variance of the logarithms of the workers' seconds; None for one worker."""
     logs = [math.log(each) for each in seconds if each > 0]
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
-def _hidden_share(worker: WorkerIteration, phases: PhaseSeconds) -> float:
-    """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
+def _hidden_time_share(worker: WorkerIteration, phases: PhaseSeconds) -> float:
+    """The share of the shorter of computing and exchange that ran while the other did, rounded to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
     hidden = (computing + exchange - worker.seconds) / shorter if shorter > 0 else 0.0
@@ -232,7 +245,7 @@ def _hidden_share(worker: WorkerIteration, phases: PhaseSeconds) -> float:
 def _iteration_transfers(
     pairs: Sequence[PairTraffic], hosts: Mapping[int, str]
 ) -> tuple[LinkTransfer | None, LinkTransfer | None]:
-    """Return the slowest worker's transfers from its own host, and the slowest host's transfers from all others.
+    """Return an iteration's transfers within a host of the slowest worker, and between hosts of the slowest host.
 
     `pairs` have the bytes of both frames, and the seconds until the last of them arrived, summed over the frames; so
     a worker that receives from several is done when the slowest pair is.
@@ -245,9 +258,9 @@ def _iteration_transfers(
     return _slowest_transfer(local), _slowest_transfer(far)
 
 
-def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> LinkTransfer | None:
+def _slowest_transfer(pairs_by_receiver: Mapping[object, Sequence[PairTraffic]]) -> LinkTransfer | None:
     transfers = []
-    for pairs in groups.values():
+    for pairs in pairs_by_receiver.values():
         seconds = [pair.seconds for pair in pairs if pair.seconds]
         if seconds:
             receivers = len({pair.to_rank for pair in pairs})
@@ -257,7 +270,7 @@ def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> LinkTra
 
 
 def _link_round_transfers(launch: Launch, shape: MergeShape) -> tuple[LinkTransfer | None, LinkTransfer | None]:
-    """Return the transfers within a host and between hosts from the link measurement, in which nothing is computed.
+    """Return the transfers of the link measurement within a host and between hosts; nothing is computed meanwhile.
 
     With several hosts its time is taken for that of the hosts' links: transfers within a host are done before.
     """
@@ -278,7 +291,10 @@ UNEVEN = 1.2
 
 @dataclass(frozen=True)
 class ProbedLinks:
-    """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
+    """The parameters of links from network measurements: of all launches together, and of each alone.
+
+    `origin`: the names of the results.
+    """
 
     values: ParameterValues = field(default_factory=dict)
     of_launches: tuple[ParameterValues, ...] = ()
@@ -286,8 +302,11 @@ class ProbedLinks:
 
 
 @dataclass(frozen=True)
-class Measurements:
-    """The measured runs and links that a forecast is made from. `notes`: their weaknesses, as sentences."""
+class ForecastMeasurements:
+    """The measured runs and links that a forecast is made from.
+
+    `notes`: their weaknesses, as sentences.
+    """
 
     runs: tuple[MeasuredRun, ...]
     probed: ProbedLinks
@@ -296,7 +315,7 @@ class Measurements:
     notes: tuple[str, ...]
 
 
-def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
+def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> ForecastMeasurements:
     """Collect the measured runs and network measurements in `campaigns` that a forecast for `config` is made from.
 
     Raises UsageError if there is no run that a forecast can rest on, or several that do not belong together;
@@ -341,8 +360,8 @@ def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Me
         "--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1]
     )
     used = chosen_runs[0][1].config.name
-    probed = _probed_links(campaigns, used, notes)
-    return Measurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
+    probed = _read_probed_links(campaigns, used, notes)
+    return ForecastMeasurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
 def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
@@ -360,7 +379,7 @@ def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) 
 
 
 def _check_model_supports(campaign: Campaign, run: Run) -> None:
-    """Raise UsageError if the model does not describe this run."""
+    """Raise UsageError if a recorded run is not of a kind that the forecast's model describes."""
     plan, zipf = run.plan, run.plan.workload and run.plan.workload.zipf
     for unsupported, why, instead in (
         (run.is_imported, "imported results have no phase times", "of `run`"),
@@ -382,15 +401,17 @@ def _check_model_supports(campaign: Campaign, run: Run) -> None:
             raise UsageError(f"{campaign.folder} cannot be used for a forecast: {why}; use a RESULT {instead}")
 
 
-def _common_value(name: str, values: Sequence[str]) -> str:
-    """The one value that all results have for `name`, empty without results; raises UsageError if they differ."""
+def _common_value(value_name: str, values: Sequence[str]) -> str:
+    """The one value that all results have for `value_name`, empty without results; raises UsageError if they differ."""
     names = list(dict.fromkeys(values))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {name} ({', '.join(names)}); give only results with the same {name}")
+        raise UsageError(
+            f"the results differ in {value_name} ({', '.join(names)}); give only results with the same {value_name}"
+        )
     return names[0] if names else ""
 
 
-def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
+def _read_probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
     """Read the parameters of links from network measurements under `config`, or else under the only other config."""
     by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
     for campaign in campaigns:

@@ -27,7 +27,10 @@ ParameterValues = Mapping[str, float]
 
 @dataclass(frozen=True)
 class ParameterDefinition:
-    """The unit of a parameter, and what it is in a few words. `default`: its value if nothing was measured, if any."""
+    """The definition of a model parameter: its unit, and a few words on what it is.
+
+    `default`: its value if nothing was measured; None if there is none.
+    """
 
     unit: str
     what: str
@@ -55,7 +58,10 @@ KNOWN: Mapping[str, ParameterDefinition] = {
 
 
 class ModelParameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter of the model; `value` null: nothing limits it. `source`: ``measured``, ``given`` or ``assumed``."""
+    """A parameter of the model in the document of ``predict``, with its value, interval and source.
+
+    `value`: null if nothing limits it. `source`: ``measured``, ``given`` or ``assumed``.
+    """
 
     name: str
     what: str
@@ -66,8 +72,8 @@ class ModelParameter(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
 
 
-class GivenParameter(NamedTuple):
-    """A value from the command line, and the words that gave it."""
+class UserGivenParameter(NamedTuple):
+    """The value of a model parameter from the command line, and the option that gave it."""
 
     value: float
     origin: str
@@ -80,12 +86,15 @@ LOCAL, NIC, MESSAGES = "transfers within a host", "the hosts' network links", "m
 
 
 class UnknownParameter(ValueError):
-    """Raised if a forecast needs a parameter that is not known; the message is the parameter's name."""
+    """Raised if a forecast needs a model parameter that is not known; the message is the parameter's name."""
 
 
 @dataclass(frozen=True)
 class MergeScenario:
-    """A merge to forecast: workers, hosts and rows; `row_bytes` of one frame's row; hosts have equally many workers."""
+    """A merge to forecast: numbers of workers and hosts, and rows per chunk.
+
+    `row_bytes`: bytes of a row of one frame. Hosts have equally many workers, or differ by one.
+    """
 
     workers: int
     hosts: int
@@ -94,27 +103,27 @@ class MergeScenario:
 
     @property
     def max_and_min_workers_per_host(self) -> tuple[int, int]:
-        """The number of workers on the host with most of them, and on that with fewest."""
+        """The number of workers on the fullest host, and on the emptiest."""
         return -(-self.workers // self.hosts), self.workers // self.hosts
 
     @property
     def message_bytes(self) -> float:
-        """Bytes of one frame from one worker to one other: a W-th of a chunk."""
+        """The bytes of one frame from one worker to one other: 1 ÷ W of a chunk, for W workers."""
         return self.rows_per_chunk * self.row_bytes / self.workers
 
     @property
     def data_bytes(self) -> float:
-        """Data processed: all chunks of both frames."""
+        """The bytes of data processed: all chunks of both frames."""
         return FRAMES * self.workers * self.rows_per_chunk * self.row_bytes
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The times, traffic and rates that the model gives for one merge; seconds, bytes, bytes per second.
+    """The times, traffic and rates that the model gives for one merge: seconds, bytes, bytes per second.
 
     `partition` and `join` are those of the slowest worker, `hidden` what runs behind something else. `crossing`: bytes
-    that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers,
-    None for one worker. `parts`: the seconds by what they are spent on; `limit`: the most important of them.
+    that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers, None
+    for one worker. `parts`: the seconds by what they are spent on; `limit`: the most important of them.
     """
 
     wall: float
@@ -131,19 +140,19 @@ class ModelResult:
 
 
 def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelResult:
-    """Compute times and rates of one merge: wall = partition + exchange + join - hidden.
+    """Compute times and rates of one merge by the model: wall = partition + exchange + join - hidden.
 
-    Raises Unknown if it takes a parameter that `values` does not have.
+    Raises UnknownParameter if `values` lacks a parameter that the model takes.
     """
     workers, frame = scenario.workers, scenario.message_bytes
-    partition, partition_times = _phase_seconds(PARTITION, scenario, values)
-    join, join_times = _phase_seconds(JOIN, scenario, values)
+    partition, partition_times = _phase_seconds_and_slowdown(PARTITION, scenario, values)
+    join, join_times = _phase_seconds_and_slowdown(JOIN, scenario, values)
     slowest = partition * (partition_times - 1) + join * (join_times - 1)
     parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
     exchange, bandwidth = 0.0, None
     if workers > 1:
         flight, transfer, where = _frame_transfer_seconds(scenario, values)
-        meeting = parameter_value(values, "meeting") + announcement_seconds(
+        meeting = parameter_value(values, "meeting") + size_announcement_seconds(
             scenario.max_and_min_workers_per_host[0], workers, values
         )
         exchange = FRAMES * flight + meeting
@@ -166,29 +175,32 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
         crossing=FRAMES * workers * (workers - 1) * frame,
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
-        limit=_largest_part_name(parts, hidden, exchange > computing),
+        limit=_name_of_largest_time_part(parts, hidden, exchange > computing),
     )
 
 
 def slowest_worker_factor(spread: float, workers: int) -> float:
-    """How many times a worker's median the slowest worker takes: the median of the maximum of W log-normal values.
+    """The slowest worker's time as a multiple of a typical worker's: the median of the maximum of W log-normal values.
 
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    return math.exp(max(spread, 0.0) * _quantile_of_largest(workers))
+    return math.exp(max(spread, 0.0) * _normal_quantile_of_largest(workers))
 
 
 @cache
-def _quantile_of_largest(workers: int) -> float:
-    """Φ⁻¹(2^(-1/W)); resampling asks for the same few hundreds of times."""
+def _normal_quantile_of_largest(workers: int) -> float:
+    """The median of the largest of W standard normal values: Φ⁻¹(2^(-1/W)).
+
+    Cached, because resampling asks for the same few hundreds of times.
+    """
     return NormalDist().inv_cdf(2 ** (-1 / workers))
 
 
 def parameter_value(values: ParameterValues, name: str) -> float:
-    """The value of a parameter, or its default.
+    """The value of a model parameter, or its default.
 
-    Raises Unknown if it is not known and has no default.
+    Raises UnknownParameter if it is not known and has no default.
     """
     value = values.get(name, KNOWN[name].default)
     if value is None:
@@ -196,15 +208,15 @@ def parameter_value(values: ParameterValues, name: str) -> float:
     return value
 
 
-def _phase_seconds(name: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
-    """Seconds of a phase on a typical worker, and how many times as long the slowest one takes."""
+def _phase_seconds_and_slowdown(phase: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
+    """Seconds of a phase on a typical worker, and how many times as long the slowest worker takes."""
     rows = FRAMES * scenario.rows_per_chunk
-    typical = parameter_value(values, f"{name}_fixed") + rows / parameter_value(values, f"{name}_rate")
-    return typical, slowest_worker_factor(parameter_value(values, f"{name}_spread"), scenario.workers)
+    typical = parameter_value(values, f"{phase}_fixed") + rows / parameter_value(values, f"{phase}_rate")
+    return typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), scenario.workers)
 
 
 def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) -> tuple[float, float, str]:
-    """Seconds of transferring one frame, those that its bytes take, and the kind of link (the slower).
+    """Seconds of transferring one frame, those of its bytes alone, and the kind of link that takes them (the slower).
 
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
     receives w · (W - w) messages through its link, and sends as many the other way at the same time.
@@ -214,24 +226,25 @@ def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) ->
         far = scenario.workers - workers
         if workers > 1:
             flights.append(
-                (*_link_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
+                (*_link_transfer_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
             )
         if far and workers:
-            flights.append((*_link_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
+            flights.append((*_link_transfer_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
     return max(flights)
 
 
-def _link_seconds(values: ParameterValues, link: str, messages: int, size: float) -> tuple[float, float]:
-    """Seconds of a transfer, latency + overhead · messages + bytes ÷ rate, and those of its bytes alone (LogGP:
-    Alexandrov, Ionescu, Schauser & Scheiman 1995).
+def _link_transfer_seconds(values: ParameterValues, link: str, messages: int, size_bytes: float) -> tuple[float, float]:
+    """The seconds of a transfer over a kind of link, and those of its bytes alone.
+
+    Latency + overhead · messages + bytes ÷ rate, as in LogGP (Alexandrov, Ionescu, Schauser & Scheiman 1995).
     """
-    seconds = size / parameter_value(values, f"{link}_rate")
+    seconds = size_bytes / parameter_value(values, f"{link}_rate")
     before = parameter_value(values, f"{link}_latency") + messages * parameter_value(values, f"{link}_overhead")
     return before + seconds, seconds
 
 
-def announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
-    """Seconds of the round of small messages in which all workers announce how much they will send."""
+def size_announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
+    """Seconds of the round of small messages in which workers announce to each other how much they will send."""
     ways = (("local", most_workers_per_host - 1), ("nic", workers - most_workers_per_host))
     return max(
         parameter_value(values, f"{link}_latency") + peers * parameter_value(values, f"{link}_overhead")
@@ -240,17 +253,27 @@ def announcement_seconds(most_workers_per_host: int, workers: int, values: Param
     )
 
 
-def _largest_part_name(parts: Mapping[str, float], hidden: float, exchange_is_longer: bool) -> str:
-    """The name of the largest part of a merge's time; if computing and exchange overlap, of the longer side's parts."""
+def _name_of_largest_time_part(
+    seconds_by_part: Mapping[str, float], hidden_seconds: float, exchange_is_longer: bool
+) -> str:
+    """The name of the part that takes most of a merge's time.
+
+    If computing and exchange overlap, only the parts of the longer of the two count.
+    """
     computing = (PARTITION, JOIN, SLOWEST)
-    of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchange_is_longer}
-    candidates = of_longer if hidden > 0 else parts
+    of_longer = {
+        name: seconds for name, seconds in seconds_by_part.items() if (name not in computing) == exchange_is_longer
+    }
+    candidates = of_longer if hidden_seconds > 0 else seconds_by_part
     return max(candidates, key=lambda name: candidates[name])
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: `bandwidth` of its memory (B/s), and the words that its driver's name for it holds, in lower case."""
+    """A GPU model for ``--what-if``: the bandwidth of its memory (B/s), and words of its driver's name for it.
+
+    `words`: in lower case; the driver's name has all of them. `source`: of the bandwidth.
+    """
 
     bandwidth: float
     words: tuple[str, ...]
@@ -270,9 +293,9 @@ GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return the GPU with this name in `GPUS`.
+    """Return the GPU that ``--what-if gpu=NAME`` names.
 
-    Raises UsageError if there is none.
+    Raises UsageError if it is not in `GPUS`.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
@@ -281,7 +304,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def find_gpu_by_driver_name(driver_name: str) -> Gpu | None:
-    """The GPU with this name by its driver, as ``Tesla V100-SXM2-32GB``; None if it is not in `GPUS`."""
+    """The GPU that a driver calls by this name, such as ``Tesla V100-SXM2-32GB``; None if it is not in `GPUS`."""
     words = set(re.split(r"[^a-z0-9]+", driver_name.lower()))
     fitting = [gpu for gpu in GPUS.values() if words.issuperset(gpu.words)]
     return max(fitting, key=lambda gpu: len(gpu.words), default=None)
@@ -306,16 +329,22 @@ LINKS = ("local", "nic")
 
 
 @dataclass(frozen=True)
-class WhatIf:
-    """A parsed ``--what-if``: `factors` by parameter, the new `overlap`, the named `gpu`, the `words` as written."""
+class WhatIfChanges:
+    """The changes of a parsed ``--what-if``.
+
+    `factors`: by parameter. `overlap`: the new value. `gpu`: the named GPU. `words`: as written.
+    """
 
     factors: Mapping[str, float] = field(default_factory=dict)
     overlap: float | None = None
     gpu: str | None = None
     words: tuple[str, ...] = ()
 
-    def change_values(self, values: Mapping[str, float], gpu_factor: float = 1.0) -> dict[str, float]:
-        """Return changed parameter values; `gpu_factor`: for the rates of partition and join on another GPU."""
+    def change_parameter_values(self, values: Mapping[str, float], gpu_factor: float = 1.0) -> dict[str, float]:
+        """Return the parameter values after these changes.
+
+        `gpu_factor`: for the rates of partition and join on another GPU.
+        """
         changed = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
             if name in changed:
@@ -325,8 +354,8 @@ class WhatIf:
         return changed
 
 
-def parse_what_if(texts: Iterable[str]) -> WhatIf:
-    """Parse words such as ``nic=4x,gpu=h200,overlap=0.9``.
+def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
+    """Parse the values of ``--what-if``, such as ``nic=4x,gpu=h200,overlap=0.9``.
 
     Raises UsageError if a name is not known or given twice, or its value is not of its kind.
     """
@@ -343,7 +372,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
             find_gpu(value)
             gpu = value.lower()
         elif name == "overlap":
-            overlap = _parse_share(word, value)
+            overlap = _parse_overlap_share(word, value)
         elif name in MULTIPLIED:
             match = _FACTOR.fullmatch(value)
             factor = float(match[1]) if match else 0.0
@@ -354,15 +383,15 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
         else:
             forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
             raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
-    return WhatIf(factors, overlap, gpu, words)
+    return WhatIfChanges(factors, overlap, gpu, words)
 
 
-def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
-    """Parse words such as ``nic=12.5GB/s,2us`` into parameters of links: a rate, and a latency if it is there.
+def parse_link_parameters(texts: Sequence[str]) -> dict[str, UserGivenParameter]:
+    """Parse the values of ``--link``, such as ``nic=12.5GB/s,2us``, into a rate and perhaps a latency for each link.
 
-    Raises UsageError if it is not of this form.
+    Raises UsageError if a value is not of this form.
     """
-    parameters: dict[str, GivenParameter] = {}
+    parameters: dict[str, UserGivenParameter] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
@@ -371,33 +400,33 @@ def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
             raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
         if f"{name}_rate" in parameters:
             raise UsageError(f"--link sets {name} twice")
-        parameters[f"{name}_rate"] = GivenParameter(_parse_link_rate(text, rate), f"--link {text}")
+        parameters[f"{name}_rate"] = UserGivenParameter(_parse_link_rate(text, rate), f"--link {text}")
         if latency:
-            parameters[f"{name}_latency"] = GivenParameter(_parse_latency_seconds(text, latency), f"--link {text}")
+            parameters[f"{name}_latency"] = UserGivenParameter(_parse_latency_seconds(text, latency), f"--link {text}")
     return parameters
 
 
-def _parse_share(word: str, value: str) -> float:
+def _parse_overlap_share(option_word: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"--what-if {word}: {value!r} is not a number from 0 to 1")
+        raise UsageError(f"--what-if {option_word}: {value!r} is not a number from 0 to 1")
     return share
 
 
-def _parse_link_rate(text: str, value: str) -> float:
+def _parse_link_rate(option_text: str, value: str) -> float:
     try:
         rate = parse_rate(value)
     except ValueError as error:
-        raise UsageError(f"--link {text}: {error}") from None
+        raise UsageError(f"--link {option_text}: {error}") from None
     if rate <= 0:
-        raise UsageError(f"--link {text}: {value!r} is not a rate above 0")
+        raise UsageError(f"--link {option_text}: {value!r} is not a rate above 0")
     return rate
 
 
-def _parse_latency_seconds(text: str, value: str) -> float:
+def _parse_latency_seconds(option_text: str, value: str) -> float:
     match = _MICROSECONDS.fullmatch(value)
     try:
         if value[-1:].isdigit():
@@ -405,5 +434,5 @@ def _parse_latency_seconds(text: str, value: str) -> float:
         return float(match[1]) * 1e-6 if match else parse_duration(value)
     except ValueError:
         raise UsageError(
-            f"--link {text}: {value!r} is not a latency with its unit; use a form such as 2us or 0.1ms"
+            f"--link {option_text}: {value!r} is not a latency with its unit; use a form such as 2us or 0.1ms"
         ) from None

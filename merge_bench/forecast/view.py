@@ -36,10 +36,10 @@ _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
-    """Print the document of ``predict`` on `file` (standard output)."""
+    """Print the document of ``predict`` as text and tables on `file` (standard output)."""
     with open_page(file, width) as page:
         page.add_heading("merge_bench · predict")
-        _print_summary(page, document)
+        _write_forecast_summary(page, document)
         page.add_heading("Scaling (forecasts; workers fill one host after the other)")
         page.add_table(*_scaling_columns(document.scaling))
         for sentence, alike in group_by_key(document.scaling, lambda row: row.unknown).items():
@@ -52,7 +52,7 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         page.add_paragraphs("Assumptions and unknowns", document.notes)
 
 
-def _print_summary(page: Page, document: PredictDocument) -> None:
+def _write_forecast_summary(page: Page, document: PredictDocument) -> None:
     forecast = document.forecast
     what_if = [("What if", ", ".join(document.what_if))] if document.what_if else []
     parts = sorted((forecast.parts_seconds or {}).items(), key=lambda part: -part[1])
@@ -78,36 +78,36 @@ def _print_summary(page: Page, document: PredictDocument) -> None:
     )
 
 
-def _quantity_with_interval_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
+def _quantity_with_interval_text(quantity: ForecastQuantity | None, format_value: Callable[[float | None], str]) -> str:
     if quantity is None:
         return NULL
     low, high = quantity.interval
-    return f"{unit(quantity.value)} ({unit(low)} to {unit(high)})"
+    return f"{format_value(quantity.value)} ({format_value(low)} to {format_value(high)})"
 
 
-def _quantity_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
-    return NULL if quantity is None else unit(quantity.value)
+def _quantity_text(quantity: ForecastQuantity | None, format_value: Callable[[float | None], str]) -> str:
+    return NULL if quantity is None else format_value(quantity.value)
 
 
-def _scaling_columns(scaling: Sequence[Forecast]) -> list[Column]:
-    def column(heading: str, of: Callable[[Forecast], str], *, text: bool = False) -> Column:
-        return Column(heading, [of(row) for row in scaling], text=text)
+def _scaling_columns(forecasts: Sequence[Forecast]) -> list[Column]:
+    def scaling_column(heading: str, text_of_forecast: Callable[[Forecast], str], *, is_text: bool = False) -> Column:
+        return Column(heading, [text_of_forecast(row) for row in forecasts], text=is_text)
 
-    def phase(name: str) -> Callable[[Forecast], str]:
-        return lambda row: format_ms(getattr(row.phases_seconds, name)) if row.phases_seconds else NULL
+    def phase_text_function(phase: str) -> Callable[[Forecast], str]:
+        return lambda row: format_ms(getattr(row.phases_seconds, phase)) if row.phases_seconds else NULL
 
-    measured = any(row.measured_wall_seconds is not None for row in scaling)
+    measured = any(row.measured_wall_seconds is not None for row in forecasts)
     return [
-        column("Workers", lambda row: str(row.workers)),
-        column("Hosts", lambda row: str(row.hosts)),
-        column("Wall-clock\n(ms)", lambda row: _quantity_with_interval_text(row.wall_seconds, format_ms)),
-        *([column("Measured\n(ms)", lambda row: format_ms(row.measured_wall_seconds))] if measured else []),
-        column("Partition\n(ms)", phase("partition")),
-        column("Exchange\n(ms)", phase("exchange")),
-        column("Join\n(ms)", phase("join")),
-        column("Throughput\n(GiB/s)", lambda row: _quantity_text(row.throughput_bytes_per_second, format_gib)),
-        column("Bandwidth\n(GiB/s)", lambda row: _quantity_text(row.bandwidth_bytes_per_second, format_gib)),
-        column("Limited by", lambda row: row.limit or NULL, text=True),
+        scaling_column("Workers", lambda row: str(row.workers)),
+        scaling_column("Hosts", lambda row: str(row.hosts)),
+        scaling_column("Wall-clock\n(ms)", lambda row: _quantity_with_interval_text(row.wall_seconds, format_ms)),
+        *([scaling_column("Measured\n(ms)", lambda row: format_ms(row.measured_wall_seconds))] if measured else []),
+        scaling_column("Partition\n(ms)", phase_text_function("partition")),
+        scaling_column("Exchange\n(ms)", phase_text_function("exchange")),
+        scaling_column("Join\n(ms)", phase_text_function("join")),
+        scaling_column("Throughput\n(GiB/s)", lambda row: _quantity_text(row.throughput_bytes_per_second, format_gib)),
+        scaling_column("Bandwidth\n(GiB/s)", lambda row: _quantity_text(row.bandwidth_bytes_per_second, format_gib)),
+        scaling_column("Limited by", lambda row: row.limit or NULL, is_text=True),
     ]
 
 
@@ -135,7 +135,7 @@ def _parameter_value_text(value: float | None, unit: str) -> str:
 
 
 def _interval_text(parameter: ModelParameter) -> str:
-    """A parameter's interval in the unit that is shown, as ``1.2 to 1.4``."""
+    """The interval of a parameter in the unit that is shown, as text: ``1.2 to 1.4``."""
     if parameter.interval is None:
         return NULL
     low, high = parameter.interval
@@ -155,9 +155,9 @@ def _model_check_columns(checked: Sequence[ModelCheck]) -> list[Column]:
 
 
 def forecast_charts(document: PredictDocument) -> list[Chart]:
-    """Make the charts of a forecast over the number of workers; forecasts that are partly unknown are left out."""
+    """Make charts of forecast throughput and times over the number of workers, without partly unknown forecasts."""
     rows = [row for row in document.scaling if row.unknown is None]
-    within = [row.workers for row in takewhile(lambda row: _has_run_as_large(document, row), rows)]
+    within = [row.workers for row in takewhile(lambda row: _is_covered_by_run(document, row), rows)]
     walls = {row.workers: row.measured_wall_seconds for row in rows if row.measured_wall_seconds}
     rates = {row.workers: (row.data_bytes or 0.0) / walls[row.workers] / GIB for row in rows if row.workers in walls}
     throughput = _quantity_chart(
@@ -188,84 +188,96 @@ def forecast_charts(document: PredictDocument) -> list[Chart]:
     return [chart for chart in (throughput, wall_clock) if not chart.empty]
 
 
-def _has_run_as_large(document: PredictDocument, row: Forecast) -> bool:
-    """Whether a run has at least the workers, hosts and rows of a forecast, and no what-if changes the machine."""
+def _is_covered_by_run(document: PredictDocument, forecast: Forecast) -> bool:
+    """Whether a measured run has at least the workers, hosts and rows of a forecast, and no what-if is given."""
     return not document.what_if and any(
-        run.workers >= row.workers and run.hosts >= row.hosts and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
+        run.workers >= forecast.workers
+        and run.hosts >= forecast.hosts
+        and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
         for run in document.checked
     )
 
 
-def _scale_quantity(value: ForecastQuantity, factor: float) -> ForecastQuantity:
-    low, high = value.interval
-    return ForecastQuantity(value=value.value * factor, interval=(low * factor, high * factor))
+def _scale_quantity(quantity: ForecastQuantity, factor: float) -> ForecastQuantity:
+    low, high = quantity.interval
+    return ForecastQuantity(value=quantity.value * factor, interval=(low * factor, high * factor))
 
 
 def _quantity_chart(
     document: PredictDocument,
-    what: str,
+    quantity_name: str,
     unit: str,
-    rows: _Rows,
-    within: Sequence[int],
-    measured: Mapping[int, float],
-    phases: Mapping[str, Mapping[int, float]],
+    forecasts: _Rows,
+    covered_workers: Sequence[int],
+    measured_values: Mapping[int, float],
+    phase_values: Mapping[str, Mapping[int, float]],
 ) -> Chart:
-    """A chart of one quantity over the number of workers; `within`: the numbers that are not extrapolated.
+    """Make the chart of one forecast quantity over the number of workers, with its measured values.
 
-    `measured`: measured values by number of workers; `phases`: likewise, of each part of a time; a rate has none.
+    `covered_workers`: numbers of workers that are not extrapolated. `measured_values`: by number of workers.
+    `phase_values`: likewise, for each part of a time; a rate has none.
     """
     counts = [row.workers for row in document.scaling if row.unknown is None]
-    extrapolated = len(counts) > len(within)
-    groups = [*_ideal_scaling_groups(rows, measured, grows=not phases), *_forecast_groups(rows, set(within), unit)]
-    groups += [_point_group("measured", 1, measured, counts, unit, line=False)] if measured else []
-    for index, (name, values) in enumerate(phases.items(), 2):
-        groups += [_point_group(name, index, values, within, unit, line=True)] if values else []
-    shown = [row.workers for row, _ in rows] or [1]
+    extrapolated = len(counts) > len(covered_workers)
+    groups = [
+        *_ideal_scaling_groups(forecasts, measured_values, is_proportional=not phase_values),
+        *_forecast_mark_groups(forecasts, set(covered_workers), unit),
+    ]
+    groups += (
+        [_workers_mark_group("measured", 1, measured_values, counts, unit, with_line=False)] if measured_values else []
+    )
+    for index, (name, values) in enumerate(phase_values.items(), 2):
+        groups += [_workers_mark_group(name, index, values, covered_workers, unit, with_line=True)] if values else []
+    shown = [row.workers for row, _ in forecasts] or [1]
     ticks = {at: tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most=16)}
     return Chart(
-        Axis("Workers", ticks, log=True, rule=within[-1] if within and extrapolated else None),
-        Axis(f"{what.partition(' ')[0].capitalize()} ({unit})", log=True),
+        Axis("Workers", ticks, log=True, rule=covered_workers[-1] if covered_workers and extrapolated else None),
+        Axis(f"{quantity_name.partition(' ')[0].capitalize()} ({unit})", log=True),
         tuple(groups),
         400,
-        f"Forecast {what}: {document.config}, {document.rows_per_chunk:,.0f} rows per chunk",
-        _chart_note(document, extrapolated=extrapolated, bordered=bool(within)),
+        f"Forecast {quantity_name}: {document.config}, {document.rows_per_chunk:,.0f} rows per chunk",
+        _chart_note(document, extrapolated=extrapolated, has_border=bool(covered_workers)),
     )
 
 
-def _ideal_scaling_groups(rows: _Rows, measured: Mapping[int, float], *, grows: bool) -> Iterator[MarkGroup]:
-    """A line for perfect scaling, from what was measured on the smallest cluster, or else its forecast.
+def _ideal_scaling_groups(
+    forecasts: _Rows, measured_values: Mapping[int, float], *, is_proportional: bool
+) -> Iterator[MarkGroup]:
+    """Yield the line of perfect scaling from the smallest cluster: from its measured value, else from its forecast.
 
-    `grows`: whether the ideal quantity is proportional to the workers, or the same for any number.
+    `is_proportional`: whether the ideal quantity is proportional to the workers, or the same for any number.
     """
-    if len(rows) > 1:
-        (row, value), workers = rows[0], [row.workers for row, _ in rows]
-        first_value = measured.get(row.workers, value.value)
-        line = Line(workers, [first_value * count / row.workers if grows else first_value for count in workers])
+    if len(forecasts) > 1:
+        (row, value), workers = forecasts[0], [row.workers for row, _ in forecasts]
+        first_value = measured_values.get(row.workers, value.value)
+        line = Line(
+            workers, [first_value * count / row.workers if is_proportional else first_value for count in workers]
+        )
         yield MarkGroup(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
 
 
-def _forecast_groups(rows: _Rows, within: set[int], unit: str) -> Iterator[MarkGroup]:
-    """The groups of forecasts with their intervals: those that a measured run covers, and extrapolated ones."""
-    covered = [(row, value) for row, value in rows if row.workers in within]
-    beyond = [(row, value) for row, value in rows if row.workers not in within]
+def _forecast_mark_groups(forecasts: _Rows, covered_workers: set[int], unit: str) -> Iterator[MarkGroup]:
+    """Yield chart marks of forecasts with their intervals: those that a measured run covers, then extrapolated ones."""
+    covered = [(row, value) for row, value in forecasts if row.workers in covered_workers]
+    beyond = [(row, value) for row, value in forecasts if row.workers not in covered_workers]
     if covered:
-        x, y, low, high = _point_columns(covered)
-        bars, points = Whiskers(x, low, high, upright=True), Points(x, y, details=_hover_text(covered, unit))
+        x, y, low, high = _interval_chart_columns(covered)
+        bars, points = Whiskers(x, low, high, upright=True), Points(x, y, details=_hover_details(covered, unit))
         yield MarkGroup(0, (Line(x, y, dashed=True), bars, points), "forecast")
     if beyond:
-        x, y, low, high = _point_columns([*covered[-1:], *beyond])
+        x, y, low, high = _interval_chart_columns([*covered[-1:], *beyond])
         first = len(x) - len(beyond)
-        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_text(beyond, unit))
+        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_details(beyond, unit))
         band = Band(x, low, high, hatched=True)
         yield MarkGroup(0, (Line(x, y, dashed=True), band, *band.edges, hollow), "forecast, extrapolated")
 
 
-def _point_columns(rows: _Rows) -> Sequence[Sequence[float]]:
-    """Four columns: numbers of workers, values, lower and upper ends of the intervals."""
+def _interval_chart_columns(rows: _Rows) -> Sequence[Sequence[float]]:
+    """Return four columns of a chart: numbers of workers, values, lower and upper ends of the intervals."""
     return transpose_rows([(row.workers, value.value, *value.interval) for row, value in rows], 4)
 
 
-def _hover_text(rows: _Rows, unit: str) -> dict[str, list[str]]:
+def _hover_details(rows: _Rows, unit: str) -> dict[str, list[str]]:
     return {
         "workers": [f"{row.workers} on {plural(row.hosts, 'host')}" for row, _ in rows],
         "value": [f"{value.value:,.6g} {unit}" for _, value in rows],
@@ -274,22 +286,32 @@ def _hover_text(rows: _Rows, unit: str) -> dict[str, list[str]]:
     }
 
 
-def _point_group(
-    label: str, index: int, values: Mapping[int, float], filled: Sequence[int], unit: str, *, line: bool
+def _workers_mark_group(
+    label: str,
+    color_index: int,
+    values_by_workers: Mapping[int, float],
+    filled_workers: Sequence[int],
+    unit: str,
+    *,
+    with_line: bool,
 ) -> MarkGroup:
-    """A group of points without intervals; `values`: by number of workers; `filled`: numbers with a filled point."""
-    x, y = list(values), list(values.values())
+    """Make chart marks of values by number of workers, without intervals.
+
+    `filled_workers`: numbers of workers with a filled point; others are hollow. `with_line`: whether a line joins the
+    points.
+    """
+    x, y = list(values_by_workers), list(values_by_workers.values())
     details = {"series": [label] * len(x), "workers": list(map(str, x)), "value": [f"{at:,.6g} {unit}" for at in y]}
-    points = Points(x, y, [at not in filled for at in x], details=details)
-    return MarkGroup(index, (Line(x, y, dashed=True), points) if line else (points,), label)
+    points = Points(x, y, [at not in filled_workers for at in x], details=details)
+    return MarkGroup(color_index, (Line(x, y, dashed=True), points) if with_line else (points,), label)
 
 
-def _chart_note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:
+def _chart_note(document: PredictDocument, *, extrapolated: bool, has_border: bool) -> str:
     text = "Dashed lines: forecasts; bars and hatched area: 95 % interval by resampling."
     if not extrapolated:
         return text
     largest = max(document.checked, key=lambda run: (run.workers, run.hosts, run.rows_per_chunk))
     measured = f"{plural(largest.workers, 'worker')} on {plural(largest.hosts, 'host')}"
-    where = "right of the vertical line" if bordered else "everywhere"
+    where = "right of the vertical line" if has_border else "everywhere"
     why = f"what if {', '.join(document.what_if)}" if document.what_if else f"the largest measured run has {measured}"
     return f"{text} Hollow, {where}: extrapolated ({why}); the interval leaves out the error of the model there."

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def probes() -> Mapping[str, ProbeKind[Any]]:
-    """Return all probes by name, in alphabetical order."""
+    """Return the declarations of all probes by name, in alphabetical order."""
     files = (each.name for each in pkgutil.iter_modules(__path__) if not each.ispkg)
     kinds: list[ProbeKind[Any]] = [importlib.import_module(f"{__name__}.{name}").PROBE for name in files]
     return {probe.name: probe for probe in sorted(kinds, key=lambda probe: probe.name)}

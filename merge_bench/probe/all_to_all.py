@@ -23,8 +23,8 @@ from merge_bench.probe.shared.options import (
     MpirunOptions,
     SizeOptions,
     are_lanes_as_requested,
+    parse_allowed_names,
     parse_message_sizes,
-    parse_names,
     placement_of_workers,
 )
 from merge_bench.units import format_bytes, format_count
@@ -50,10 +50,11 @@ FRACTION, PAYLOAD_COLUMNS = 0.3, 1
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangePattern:
-    """The exchanges of `probe all-to-all`: messages of each of `sizes` bytes, and of merges with `chunks` rows each.
+    """The exchanges of `probe all-to-all`: one for each of the message sizes `sizes`, one for each of `chunks`.
 
-    `iterations`: timed rounds; None for as many as take half a second. `limit`: bytes per second that the link of a
-    rank carries; None: it is measured if there are more than two ranks.
+    `sizes`: bytes of each message. `chunks`: rows per chunk of the merges whose messages are sent. `iterations`: timed
+    rounds; None for as many as take half a second. `limit`: bytes per second that the link of a rank carries; None to
+    measure the link, if there are more than two ranks.
     """
 
     sizes: tuple[int, ...]
@@ -61,8 +62,8 @@ class ExchangePattern:
     iterations: int | None
     limit: float | None
 
-    def describe(self, backend: str) -> dict[str, Any]:
-        """Return the pattern and the backend as plain data for the records."""
+    def describe_for_records(self, backend: str) -> dict[str, Any]:
+        """Return the pattern and the name of the backend as plain data for the records."""
         sent = {"sizes": list(self.sizes), "chunks": list(self.chunks)}
         return {"backend": backend, **sent, "iterations": self.iterations, "limit": self.limit}
 
@@ -72,26 +73,26 @@ class ExchangePattern:
         return largest if self.limit is None and ranks > 2 else None
 
     def synthetic_tables(self, planned_run: PlannedRun) -> list[SyntheticSpec]:
-        """Return the synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
+        """Return synthetic tables, one for each chunk size, whose partitioned rows are sent as messages of a merge."""
         from merge_bench.merge.workload import SyntheticSpec
 
         plan = planned_run.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
-    def expected_launch_seconds(self, planned_run: PlannedRun, start: float) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+    def expected_launch_seconds(self, planned_run: PlannedRun, start_seconds: float) -> float | None:
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
-        `start`: seconds until the ranks are ready.
+        `start_seconds`: seconds until the ranks are ready.
 
         As measured: 0.6 s for each exchange, and 0.5 µs for each row of a chunk and rank.
         """
         rows = len(self.sizes) + len(self.chunks) + (self.ring_message_bytes(planned_run.plan.workers) is not None)
         tables = 0.5e-6 * sum(self.chunks) * planned_run.plan.workers
-        return None if self.iterations else start + 0.6 * rows + tables
+        return None if self.iterations else start_seconds + 0.6 * rows + tables
 
 
 def require_several_workers(planned_run: PlannedRun) -> PlannedRun:
-    """Return the run unchanged; raises `UsageError` if it has only one worker."""
+    """Return the planned run unchanged; raises `UsageError` if it has only one worker."""
     if planned_run.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
     return planned_run
@@ -102,12 +103,13 @@ def record_exchanges(
     pattern: ExchangePattern,
     backend: str,
     exchanges: Iterable[ExchangeRow],
-    make_line: Callable[..., ProbeLine],
+    make_probe_line: Callable[..., ProbeLine],
 ) -> None:
-    """Write the exchanges of one launch to the records; the ring comes first, and its rate is the link limit.
+    """Write the measured exchanges of one launch to the records; the first may be the ring, which gives the link limit.
 
-    Of the ring only its rate is kept. `make_line`: makes a line of the records from an exchange, whether its messages
-    are uneven, and the figures that every backend measures. Raises `WrongResult` if a byte is wrong.
+    Of the ring only its rate is kept. `make_probe_line`: makes a line of the records from an exchange, whether its
+    messages differ in size, and the figures that every backend measures. Raises `WrongResult` if a received byte is
+    wrong.
     """
     from merge_bench.probe.shared.exchange_matrix import ExchangeTraffic, exchange_row_fields, mean_message_bytes
 
@@ -115,7 +117,7 @@ def record_exchanges(
     ring_comes = pattern.ring_message_bytes(session.plan.workers) is not None
     chunks = iter([*(None for _ in pattern.sizes), *pattern.chunks])
     for exchange in exchanges:
-        figures = exchange_row_fields(ExchangeTraffic.of_frames(exchange.frames), exchange.rounds, limit)
+        figures = exchange_row_fields(ExchangeTraffic.from_message_matrices(exchange.frames), exchange.rounds, limit)
         size, where = mean_message_bytes(exchange.frames), "the ring"
         if ring_comes:
             limit, limit_origin, ring_comes = figures["bandwidth_bytes_per_second"], RING, False
@@ -123,7 +125,7 @@ def record_exchanges(
             chunk, where = next(chunks), f"messages of {format_bytes(size)}"
             figures |= {"size": size, "count": chunk, "iterations": len(exchange.rounds[0]), "wrong": exchange.wrong}
             test, uneven = f"{backend}_{EQUAL if chunk is None else UNEVEN}", chunk is not None
-            line = make_line(exchange, uneven, probe=NAME, test=test, limit_from=limit_origin, **figures)
+            line = make_probe_line(exchange, uneven, probe=NAME, test=test, limit_from=limit_origin, **figures)
             session.writer.write(line)
             session.progress.show_phase(f"{backend}: {format_bytes(size)} to each rank")
         if exchange.wrong:
@@ -133,23 +135,23 @@ def record_exchanges(
 
 @dataclass(frozen=True)
 class AllToAllProbeOverUcx(Probe):
-    """The part of the probe that exchanges messages between Dask workers, over the data plane of merges."""
+    """The launches of `probe all-to-all` in which Dask workers exchange messages over the data plane of merges."""
 
     pattern: ExchangePattern
     name = NAME
     exchange = "ucx"
 
-    def describe(self) -> dict[str, Any]:
-        return self.pattern.describe(UCX)
+    def describe_for_records(self) -> dict[str, Any]:
+        return self.pattern.describe_for_records(UCX)
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
         return require_several_workers(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         return self.pattern.expected_launch_seconds(planned_run, 2.5)
 
-    def measure(self, session: Session) -> None:
-        """Connect the workers as for a merge, make every exchange, and write each to the records."""
+    def measure_and_record(self, session: Session) -> None:
+        """Connect the workers as for a merge, make every exchange of messages, and write its times to the records."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
@@ -172,7 +174,7 @@ class AllToAllProbeOverUcx(Probe):
         ]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
-        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
+        def make_probe_line(exchange: ExchangeRow, has_uneven_sizes: bool, **figures: Any) -> ProbeLine:
             return ProbeLine(
                 launch=session.launch,
                 method=f"tagged messages of UCX {first.ucx.version}, as in a merge",
@@ -185,24 +187,24 @@ class AllToAllProbeOverUcx(Probe):
                 **figures,
             )
 
-        record_exchanges(session, self.pattern, UCX, self._make_exchanges(session), make_line)
+        record_exchanges(session, self.pattern, UCX, self._measure_exchanges(session), make_probe_line)
         workers.run_on_all_workers(worker.close_launch)
 
-    def _make_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
-        """Make every exchange of the pattern between the workers, and yield its measured times."""
+    def _measure_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
+        """Time every exchange of the pattern between the workers, and yield the times and wrong bytes of each."""
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.messages import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
 
         workers = session.workers
         for frames in self._message_matrices(session):
-            slowest = max(workers.run_on_all_workers(exchanging.prepare_exchange_buffers, frames))
+            slowest = max(workers.run_on_all_workers(exchanging.prepare_and_time_exchange, frames))
             rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
             measured = workers.run_on_all_workers(exchanging.measure_exchange_rounds, rounds)
             yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
     def _message_matrices(self, session: Session) -> Iterator[list[MessageMatrix]]:
-        """Yield the message sizes of each exchange as a matrix for each frame, the ring first."""
+        """Yield the message bytes of each exchange, the ring first: a matrix (sender × receiver) for each frame."""
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.shared.exchange_matrix import equal_message_matrix, ring_message_matrix
 
@@ -213,30 +215,32 @@ class AllToAllProbeOverUcx(Probe):
             yield [equal_message_matrix(size, ranks)]
         for spec in pattern.synthetic_tables(session.job.prepared):
             session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-            parcels = session.workers.run_on_all_workers(exchanging.merge_parcel_bytes, spec, ranks, pass_rank=True)
+            parcels = session.workers.run_on_all_workers(
+                exchanging.merge_bytes_by_receiver, spec, ranks, pass_rank=True
+            )
             left, right = zip(*parcels, strict=True)
             yield [left, right]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllProbeOverMpi(MpirunProbe):
-    """The part of the probe that calls MPI_Alltoall or MPI_Alltoallv in ranks that mpirun starts."""
+    """The launches of `probe all-to-all` in which MPI ranks call MPI_Alltoall or MPI_Alltoallv."""
 
     pattern: ExchangePattern
     name = NAME
 
-    def describe(self) -> dict[str, Any]:
-        return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
+    def describe_for_records(self) -> dict[str, Any]:
+        return {**self.pattern.describe_for_records(MPI), "mpirun": self.find_mpi().mpirun}
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
         """Return the run unchanged; raises `UsageError` with one rank, or if this MPI cannot reach the hosts."""
-        return require_several_workers(super().prepare(planned_run))
+        return require_several_workers(super().adapt_run_to_probe(planned_run))
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         return self.pattern.expected_launch_seconds(planned_run, 1.5)
 
-    def measure(self, session: RankSession) -> None:
-        """Have the ranks make every exchange, and write what they report to the records."""
+    def measure_and_record(self, session: RankSession) -> None:
+        """Start the ranks, have them make every exchange, and write what they report to the records."""
         from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
@@ -248,21 +252,21 @@ class AllToAllProbeOverMpi(MpirunProbe):
             "iterations": pattern.iterations,
         }
 
-        def read_exchanges() -> Iterator[ExchangeRow]:
+        def read_exchanges_from_ranks() -> Iterator[ExchangeRow]:
             for row in session.run_ranks(work, ExchangeRow):
                 yield row
                 session.doing = "after an exchange"
 
-        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
-            method = f"{session.describe_method()}, {'MPI_Alltoallv' if uneven else 'MPI_Alltoall'}"
-            return session.make_line(method, exchange.selected, **figures)
+        def make_probe_line(exchange: ExchangeRow, has_uneven_sizes: bool, **figures: Any) -> ProbeLine:
+            method = f"{session.measurement_method_text()}, {'MPI_Alltoallv' if has_uneven_sizes else 'MPI_Alltoall'}"
+            return session.make_probe_line(method, exchange.selected, **figures)
 
-        record_exchanges(session, pattern, MPI, read_exchanges(), make_line)
+        record_exchanges(session, pattern, MPI, read_exchanges_from_ranks(), make_probe_line)
 
 
 @dataclass(frozen=True)
 class AllToAllProbe(Probe):
-    """The probe all-to-all: the exchanges of every backend, each backend in launches of its own."""
+    """The network measurement `probe all-to-all`: the same exchanges with each backend, in launches of its own."""
 
     backends: tuple[Probe, ...]
     left_out_warning: Caution | None = None
@@ -270,7 +274,7 @@ class AllToAllProbe(Probe):
     sweeps = True
 
     @property
-    def parts(self) -> tuple[Probe, ...]:
+    def parts_with_own_launches(self) -> tuple[Probe, ...]:
         return self.backends
 
     def planning_warnings(self) -> tuple[Caution, ...]:
@@ -296,8 +300,8 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
     link_limit: float | None = value_option(parsers.parse_positive_rate, None, "RATE")
 
 
-def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAllProbe:
-    """Make the probe from its options; without ``--backend`` MPI takes part where it is installed.
+def make_probe(options: AllToAllOptions, run_options: RunOptions) -> AllToAllProbe:
+    """Make the all-to-all probe from its options; without ``--backend`` MPI takes part where it is installed.
 
     Raises UsageError if sizes are wrong, or an MPI that is named is missing.
     """
@@ -308,14 +312,14 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAllProbe:
     chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks)
     pattern = ExchangePattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
     backend_names = options.backend
-    names = parse_names("--backend", backend_names, (UCX, MPI)) if backend_names else (UCX, MPI)
+    names = parse_allowed_names("--backend", backend_names, (UCX, MPI)) if backend_names else (UCX, MPI)
     over_mpi = AllToAllProbeOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
     left_out_warning = None
     if not backend_names:
-        if run.scheduler_address or run.scheduler_file:
+        if run_options.scheduler_address or run_options.scheduler_file:
             names = (UCX,)
         try:
-            over_mpi.mpi()
+            over_mpi.find_mpi()
         except UsageError as reason:
             if options.mpirun:
                 raise

@@ -27,9 +27,9 @@ PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 
 @dataclass(frozen=True, kw_only=True)
 class MpiProbe(MpirunProbe):
-    """The probe of messages between two MPI ranks.
+    """The network measurement `probe mpi`: messages between two MPI ranks.
 
-    `sizes`, `iterations`: None for the defaults of `pattern`.
+    `pattern`: ping-pong or the tests of OSU. `sizes`, `iterations`: None for the defaults of the pattern.
     """
 
     pattern: str
@@ -37,25 +37,25 @@ class MpiProbe(MpirunProbe):
     placements: PairPlacements
     name = "mpi"
 
-    def describe(self) -> dict[str, Any]:
-        """Return what is measured as plain data for the records, with the sizes as the command line has them."""
+    def describe_for_records(self) -> dict[str, Any]:
+        """Return what is measured as plain data for the records, with the sizes as written on the command line."""
         return {
             "pattern": self.pattern,
             "sizes": self.sizes or SIZES[self.pattern],
             "iterations": self.iterations,
             "placements": list(self.placements.requested) or "one-host, and two-hosts where there are two",
-            "mpirun": self.mpi().mpirun,
+            "mpirun": self.find_mpi().mpirun,
         }
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with two ranks on the first host and one on the second, or with all workers for every pair.
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with as many ranks as the placements need: one pair on one host, on two, or every pair.
 
         Raises UsageError if this MPI cannot start ranks on the hosts.
         """
-        return self.placements.prepare(super().prepare(planned_run))
+        return self.placements.adapt_run_to_placements(super().adapt_run_to_probe(planned_run))
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
         As measured: 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests.
         """
@@ -64,26 +64,26 @@ class MpiProbe(MpirunProbe):
         row_seconds = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
         return None if self.iterations else 1.5 + row_seconds * rows * self.placements.rank_pair_count(planned_run)
 
-    def measure(self, session: RankSession) -> None:
-        """Measure every pair of ranks, one after the other."""
-        from merge_bench.probe.ranks.messages import Row
+    def measure_and_record(self, session: RankSession) -> None:
+        """Measure every pair of MPI ranks, one after the other, and write each row to the records."""
+        from merge_bench.probe.ranks.messages import MeasuredRow
 
         host_of_rank = [name for name, count in session.hosts for _ in range(count)]
         host_ids = host_of_rank
         if len(host_of_rank) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
-            list(session.run_ranks({}, Row))
+            list(session.run_ranks({}, MeasuredRow))
             host_ids = [str(number) for number in session.host_numbers]
         for pair, placement in self.placements.rank_pairs(session.job.prepared, host_ids):
-            self._measure_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
+            self._measure_rank_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
 
-    def _measure_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
-        from merge_bench.probe.ranks.messages import Row
+    def _measure_rank_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
+        from merge_bench.probe.ranks.messages import MeasuredRow
         from merge_bench.probe.shared import stored_rows
 
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
         sizes = self.sizes or SIZES[self.pattern][placement]
         work = {"probe": self.name, "pattern": self.pattern, "sizes": sizes, "iterations": self.iterations}
-        rows = session.run_ranks(work, Row, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
+        rows = session.run_ranks(work, MeasuredRow, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
         if (len(set(session.host_numbers)) == 1) != (placement == ONE_HOST):
             actual = " and ".join(worker.host for worker in session.workers)
             raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")
@@ -91,8 +91,8 @@ class MpiProbe(MpirunProbe):
         place = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in self.placements.requested else placement
         for row in rows:
             how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
-            line = session.make_line(
-                f"{session.describe_method()}, {how}",
+            line = session.make_probe_line(
+                f"{session.measurement_method_text()}, {how}",
                 row.selected,
                 probe=self.name,
                 test=row.test,
@@ -122,8 +122,8 @@ class MpiOptions(MpirunOptions, PairOptions):
     details: bool = flag_option()
 
 
-def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
-    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
+def make_probe(options: MpiOptions, run_options: RunOptions) -> MpiProbe:
+    """Make the MPI probe from its options; raises UsageError if sizes or placements are wrong."""
     sizes = options.sizes
     if sizes is not None and parse_message_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
@@ -131,7 +131,7 @@ def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
         pattern=options.pattern,
         sizes=sizes,
         iterations=options.iterations,
-        placements=PairPlacements.parse(options.placement, both=True),
+        placements=PairPlacements.parse_placements(options.placement, one_host_always=True),
         mpirun_asked=options.mpirun,
     )
 

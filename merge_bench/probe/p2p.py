@@ -20,8 +20,8 @@ from merge_bench.probe.shared.options import (
     PairOptions,
     PairPlacements,
     are_lanes_as_requested,
+    parse_allowed_names,
     parse_message_sizes,
-    parse_names,
 )
 from merge_bench.records import ONE_HOST
 
@@ -45,19 +45,19 @@ class P2POptions(PairOptions):
     memory: str = choice_option("host|cuda", "host")
 
 
-def make_probe(options: P2POptions, run: RunOptions) -> P2PProbe:
-    """Make the probe from its options; raises UsageError if tests, sizes or placements are wrong."""
+def make_probe(options: P2POptions, run_options: RunOptions) -> P2PProbe:
+    """Make the probe of ucx_perftest from its options; raises UsageError if tests, sizes or placements are wrong."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, PerftestType
 
-    kinds = parse_names("--tests", options.tests, KINDS)
+    kinds = parse_allowed_names("--tests", options.tests, KINDS)
     tests = tuple(PerftestType(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
-    sizes, placements = parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement)
+    sizes, placements = parse_message_sizes(options.sizes or SIZES), PairPlacements.parse_placements(options.placement)
     return P2PProbe(tests, sizes, placements, options.memory, options.iterations)
 
 
 @dataclass(frozen=True)
 class P2PProbe(Probe):
-    """The probe of latency and bandwidth between two workers with ucx_perftest.
+    """The network measurement `probe p2p`: latency and bandwidth between two workers with ucx_perftest.
 
     `count`: iterations for each size, None for the defaults.
     """
@@ -70,10 +70,10 @@ class P2PProbe(Probe):
     name = "p2p"
 
     @property
-    def device_memory(self) -> bool:
+    def uses_gpu_memory(self) -> bool:
         return self.memory == "cuda"
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_records(self) -> dict[str, Any]:
         from merge_bench.cluster import ucx_perftest
 
         return {
@@ -85,7 +85,7 @@ class P2PProbe(Probe):
             "window": ucx_perftest.WINDOW,
         }
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
         """Return the run with the workers that the placements need; raises UsageError if ucx_perftest is missing."""
         from merge_bench.cluster import ucx_perftest
 
@@ -93,18 +93,18 @@ class P2PProbe(Probe):
             ucx_perftest.find_perftest_program(
                 {**os.environ, **planned_run.settings.ucx_selection_variables(os.environ)}
             )
-        return self.placements.prepare(planned_run)
+        return self.placements.adapt_run_to_placements(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
         As measured: 24.7 s for 2 tests at 23 sizes.
         """
         rows = len(self.tests) * len(self.sizes) * self.placements.rank_pair_count(planned_run)
         return None if self.count else 2.0 + 0.5 * rows
 
-    def measure(self, session: Session) -> None:
-        """Run every test between every pair of workers."""
+    def measure_and_record(self, session: Session) -> None:
+        """Run every test of ucx_perftest between every pair of workers, and write its rows to the records."""
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
@@ -113,12 +113,12 @@ class P2PProbe(Probe):
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             for test in self.tests:
                 session.progress.show_phase(f"{test.test_name}, {placement}, ranks {pair[0]} and {pair[1]}")
-                self._measure_test(session, test, pair, placement, origin)
+                self._run_and_record_test(session, test, pair, placement, origin)
 
-    def _measure_test(
-        self, session: Session, test: PerftestType, ranks: tuple[int, int], placement: str, origin: str
+    def _run_and_record_test(
+        self, session: Session, test: PerftestType, ranks: tuple[int, int], placement: str, tool_origin: str
     ) -> None:
-        """Run one test between two ranks, of which the first sends, and write its rows to the records."""
+        """Run one test of ucx_perftest from the first rank to the second, and write its rows to the records."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
@@ -126,9 +126,9 @@ class P2PProbe(Probe):
         text = ucx_perftest.perftest_batch_file_text(
             test, self.sizes, memory=self.memory, iterations=self.count, error_handling=False
         )
-        limits = self._line_time_limits_seconds(test, session.plan.timeout)
+        limits = self._output_line_timeouts(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
-        cores = choose_cores_of_test(*affinity, placement=placement)
+        cores = choose_perftest_cores(*affinity, placement=placement)
         opened = session.workers.run_on_rank(server, worker_programs.start_perftest_server, text, cores[1])
         calls = {
             client: (worker_programs.run_perftest_client, opened, text, limits, cores[0]),
@@ -147,7 +147,7 @@ class P2PProbe(Probe):
                     test=test.test_name,
                     placement=placement,
                     memory=self.memory,
-                    method=f"ucx_perftest of UCX {log.version or 'unknown'} ({origin}), {how}, median of"
+                    method=f"ucx_perftest of UCX {log.version or 'unknown'} ({tool_origin}), {how}, median of"
                     f" {ucx_perftest.RUNS} runs",
                     ranks=list(ranks),
                     hosts=[session.members[rank].host for rank in ranks],
@@ -163,28 +163,30 @@ class P2PProbe(Probe):
                 )
             )
 
-    def _line_time_limits_seconds(self, test: PerftestType, timeout: float) -> list[float]:
+    def _output_line_timeouts(self, test: PerftestType, timeout_seconds: float) -> list[float]:
         """Return the seconds that ucx_perftest may take for each line of its batch file, one for each size and run."""
         from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
-        def seconds(size: int) -> float:
+        def timeout_for_size(size: int) -> float:
             timed, warm = ucx_perftest.perftest_iteration_counts(size, test.measures)
             round_trips = 2 if test.measures == ucx_perftest.LATENCY else 1
-            return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
+            return 2 * timeout_seconds + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 
-        return [seconds(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
+        return [timeout_for_size(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
 
 
-def choose_cores_of_test(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
-    """Return the core numbers that the client and the server of a test are bound to, or None for both.
+def choose_perftest_cores(
+    client_cores: str, server_cores: str, *, placement: str
+) -> tuple[int, int] | tuple[None, None]:
+    """Return the core numbers that the client and the server of ucx_perftest are bound to, or None for both.
 
-    Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
-    `server`: the cores of their workers, as ``0-3``.
+    `client_cores`, `server_cores`: the cores of their workers, as ``0-3``. Both programs poll. Unless bound, the kernel
+    of a busy host might run them on one core, in turns of milliseconds.
     """
     from merge_bench.host.files import parse_core_list
 
-    shared = sorted(parse_core_list(client) & parse_core_list(server))
+    shared = sorted(parse_core_list(client_cores) & parse_core_list(server_cores))
     return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)
 
 

@@ -20,7 +20,7 @@ from merge_bench.probe.ranks.osu_rules import (
     reduced_block_elements,
 )
 from merge_bench.probe.shared import COLLECTIVE, MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_element_counts, parse_names
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_allowed_names, parse_element_counts
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to e
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterProbe(MpirunProbe):
-    """The probe of reduce-scatter algorithms, for vectors of each of `counts` elements.
+    """The network measurement `probe reduce-scatter`: its algorithms, for vectors of each of `counts` elements.
 
     `workers`: the value of ``--workers``; `ucc_algorithms`: those of `algorithms` that ucc_perftest measures.
     """
@@ -45,12 +45,12 @@ class ReduceScatterProbe(MpirunProbe):
     workers: int | None
     name = REDUCE_SCATTER
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_records(self) -> dict[str, Any]:
         work = {"counts": list(self.counts), "algorithms": list(self.algorithms)}
-        return {**work, "iterations": self.iterations, "mpirun": self.mpi().mpirun}
+        return {**work, "iterations": self.iterations, "mpirun": self.find_mpi().mpirun}
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch: 7 ns for each element of an operation, as measured."""
+        """Return the expected seconds of a launch: 7 ns for each element of each reduce-scatter, as measured."""
         work = sum(
             n
             * (
@@ -61,15 +61,15 @@ class ReduceScatterProbe(MpirunProbe):
         )
         return 1.5 + 7e-9 * work * len(self.algorithms)
 
-    def tool_libmpi(self) -> str | None:
-        """Return the path of the libmpi that ucc_perftest loads; None if no algorithm needs that tool."""
+    def find_tool_libmpi(self) -> str | None:
+        """Return the path of the libmpi that ucc_perftest loads; None if no chosen algorithm needs that tool."""
         from merge_bench.probe.ranks import ucc
 
         return ucc.find_ucc_perftest().libmpi if self.ucc_algorithms else None
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
-        super().prepare(planned_run)
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the planned run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
+        super().adapt_run_to_probe(planned_run)
         ranks = planned_run.plan.workers
         if ranks < 2 and (self.workers is not None or planned_run.settings.hosts):
             raise UsageError("reduce-scatter needs at least two ranks; use --workers 2 or more")
@@ -92,19 +92,19 @@ class ReduceScatterProbe(MpirunProbe):
         plan = replace(planned_run.plan, workers=ranks)
         return replace(planned_run, plan=plan, warnings=(*planned_run.warnings, *rounded))
 
-    def measure(self, session: RankSession) -> None:
-        """Measure every algorithm at every count."""
+    def measure_and_record(self, session: RankSession) -> None:
+        """Measure every reduce-scatter algorithm at every vector length, and write each row to the records."""
         from merge_bench.probe.ranks import ucc
-        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.ranks.messages import MeasuredRow
 
         mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
-        for row in session.run_ranks(work, Row):
+        for row in session.run_ranks(work, MeasuredRow):
             ranks, count = len(row.seconds), row.size // ELEMENT
             elements = f"{format_count(count)} elements"
             times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))
-            line = session.make_line(
-                f"{session.describe_method()}, {MPI_CALLS[row.test]}",
+            line = session.make_probe_line(
+                f"{session.measurement_method_text()}, {MPI_CALLS[row.test]}",
                 row.selected,
                 probe=self.name,
                 test=row.test,
@@ -120,7 +120,7 @@ class ReduceScatterProbe(MpirunProbe):
                 raise WrongResult(f"algorithm {row.test}: {wrong}")
         problems = []
         for name in self.ucc_algorithms:
-            problems += ucc.measure_with_ucc(session, name, self.counts, self.iterations)
+            problems += ucc.measure_with_ucc_perftest(session, name, self.counts, self.iterations)
         if problems:
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
@@ -143,17 +143,17 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
     algorithms: str = value_option(parsers.parse_nonblank_text, "mpi,reduces", "NAME[,NAME]")
 
 
-def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
-    """Make the probe from its options; raises UsageError if counts or algorithms are wrong."""
+def make_probe(options: ReduceScatterOptions, run_options: RunOptions) -> ReduceScatterProbe:
+    """Make the reduce-scatter probe from its options; raises UsageError if counts or algorithms are wrong."""
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
-    algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
+    algorithms = parse_allowed_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
     return ReduceScatterProbe(
         counts=parse_element_counts(options.counts or COUNTS),
         algorithms=algorithms,
         ucc_algorithms=tuple(name for name in algorithms if name in ENVIRONMENT),
         iterations=options.iterations,
-        workers=run.workers,
+        workers=run_options.workers,
         mpirun_asked=options.mpirun,
     )
 

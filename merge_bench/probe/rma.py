@@ -25,16 +25,18 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make_probe(options: PairOptions, run: RunOptions) -> RmaProbe:
-    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
+def make_probe(options: PairOptions, run_options: RunOptions) -> RmaProbe:
+    """Make the probe of UCX puts from its options; raises UsageError if sizes or placements are wrong."""
     return RmaProbe(
-        parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement), options.iterations
+        parse_message_sizes(options.sizes or SIZES),
+        PairPlacements.parse_placements(options.placement),
+        options.iterations,
     )
 
 
 @dataclass(frozen=True)
 class RmaProbe(Probe):
-    """The probe of the mean time of a put from one worker to another.
+    """The network measurement `probe rma`: the mean time of a UCX put from one worker to another.
 
     `count`: puts of every size; None for fewer puts of larger sizes.
     """
@@ -45,23 +47,26 @@ class RmaProbe(Probe):
     name = "rma"
     exchange = "ucx"
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_records(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes), "placements": list(self.placements.requested), "iterations": self.count}
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        return self.placements.prepare(planned_run)
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        return self.placements.adapt_run_to_placements(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of puts. As measured: 4.9 s for 21 sizes."""
+        """Return the expected seconds of a launch; None if the user set the number of puts.
+
+        As measured: 4.9 s for 21 sizes.
+        """
         rows = 2 * len(self.sizes) * self.placements.rank_pair_count(planned_run)
         return None if self.count else 2.5 + 0.06 * rows
 
     def put_count(self, size: int) -> int:
-        """Return the number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
+        """Return how many puts of `size` bytes are timed: 1000, or as many as make 512 MiB, but at least 20."""
         return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
 
-    def measure(self, session: Session) -> None:
-        """Connect the workers as for a merge, and measure every pair of them."""
+    def measure_and_record(self, session: Session) -> None:
+        """Connect the workers as for a merge, and measure and record the puts of every pair of workers."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.merge import worker
 
@@ -77,11 +82,11 @@ class RmaProbe(Probe):
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
-            self._measure_pair(session, pair, placement)
+            self._measure_rank_pair(session, pair, placement)
         workers.run_on_all_workers(worker.close_launch)
 
-    def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
-        """Measure the puts of one pair of ranks, and write them to the records; wrong bytes then end the launch."""
+    def _measure_rank_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
+        """Measure and record the puts of one pair of ranks; raises WrongResult if wrong bytes arrived."""
         from merge_bench.merge import worker
         from merge_bench.probe.ranks import puts
         from merge_bench.records.schema import ProbeLine

@@ -159,7 +159,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     measured = sum(bool(launch.timed_iterations) for launch in campaign.launches)
     ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
     result = tuning_result_of(campaign) if ended else None
-    outcome = result.outcome if result is not None else ""
+    outcome = result.outcome_heading if result is not None else ""
     if not rates:
         return CampaignFigures(verified=verified, launches=measured, outcome=outcome)
     best = ""

@@ -21,7 +21,7 @@ from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
 from merge_bench.tune.result import TuningResult, tuning_result_of
-from merge_bench.tune.tuning_plan import rounded_up_duration_text, time_to_decide_all
+from merge_bench.tune.tuning_plan import rounded_up_duration_text, seconds_to_decide_candidates
 from merge_bench.units import plural
 from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
@@ -225,7 +225,7 @@ def next_step_after_tuning(
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
         changed["budget"] = rounded_up_duration_text(
-            2 * seconds if quiet and waits and not result.tried_nothing else max(2 * seconds, enough_seconds or 0.0)
+            2 * seconds if quiet and waits and not result.has_tried_nothing else max(2 * seconds, enough_seconds or 0.0)
         )
     if changed:
         return _tune_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
@@ -270,13 +270,13 @@ def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: 
 def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
     old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
-    if campaign.end is None or (campaign.end.status and not result.tried_nothing):
+    if campaign.end is None or (campaign.end.status and not result.has_tried_nothing):
         return _tune_step(campaign, old_options, "continues it, and keeps what was measured")
     workers = recorded_workers(campaign.launches)
     default = f"tuned-{make_safe_folder_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
-    enough_seconds = time_to_decide_all(campaign, Path(str(space)) if space else None)
+    enough_seconds = seconds_to_decide_candidates(campaign, Path(str(space)) if space else None)
     return next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
 
 

@@ -33,16 +33,16 @@ from merge_bench.tune.evaluator import (
     UNDECIDED,
     WHOLE_LEVEL,
     Candidate,
-    Contest,
+    PairedComparison,
     SearchOptions,
-    sample_launch,
+    make_launch_sample,
     tuned_metric,
 )
 from merge_bench.units import format_duration, plural
 
 
-class Winner(msgspec.Struct, frozen=True, kw_only=True):
-    """The config that was found: its settings, and for each the step that measured its effect, if there is one."""
+class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
+    """The config that a tuning found: its settings, and for each the step that measured its effect, if there is one."""
 
     config: str
     settings: list[str]
@@ -50,19 +50,22 @@ class Winner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of the space that cannot help on this cluster, and the reason."""
+    """A value of the tuning space that is not tried, and the reason."""
 
     value: str
     reason: str
 
 
 class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and every step of the search as a line of the records. `config`: the file that was written."""
+    """The document of ``tune --json``: what was found, and every step of the search as a line of the records.
+
+    `config`: the path of the config file that was written.
+    """
 
     document_version: Literal[1] = 1
     records: str
     config: str | None
-    winner: Winner | None
+    winner: TuningWinner | None
     stopped: str | None
     undecided: list[str]
     no_gain_seen: list[str]
@@ -102,7 +105,7 @@ PHASE_NAMES = {
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The result of a tuning, from its recorded steps; fields of the document of ``tune --json`` are described there.
+    """The result of a tuning, read from its recorded steps; ``tune --json`` prints most of its fields.
 
     - `winner`: the confirmed config; None if nothing beats the baseline, or nothing is confirmed yet
     - `contributions`: for each setting of the winner the step that shows its effect: its ablation out of the winner; if
@@ -157,20 +160,20 @@ class TuningResult:
     variables: dict[str, str]
     of_command: bool = False
 
-    def size_phrase(self, size: str) -> str:
-        """What was measured, after a figure: ``at 1,000,000 rows per chunk``, ``of sleep 1``; `size`: a plan's name."""
-        return f"of {size}" if self.of_command else f"at {size}"
+    def size_phrase(self, size_name: str) -> str:
+        """The phrase for a problem size or a command: ``at 1,000,000 rows per chunk``, ``of sleep 1``."""
+        return f"of {size_name}" if self.of_command else f"at {size_name}"
 
-    def measured_text(self, metric: str, size: str) -> str:
-        """What a ratio is of, before its figures: ``throughput at 1,000,000 rows per chunk``; `size`: a plan's name.
+    def measured_quantity_text(self, metric: str, size_name: str) -> str:
+        """The quantity that a ratio is of, as text: ``throughput at 1,000,000 rows per chunk``.
 
         The metric of a command may be a time: ``speed-up in wall of sleep 1``.
         """
-        return f"{'speed-up in ' * self.of_command}{metric} {self.size_phrase(size)}"
+        return f"{'speed-up in ' * self.of_command}{metric} {self.size_phrase(size_name)}"
 
     @property
     def baseline_differs_from_itself(self) -> bool:
-        """Whether the baseline differed from itself at the level of 95 %: then other differences may be as false.
+        """Whether the baseline differed from itself at the level of 95 %, so that other differences may be false, too.
 
         With fewer blocks the interval has a lower level, at which one of eight quiet hosts would be doubted.
         """
@@ -180,13 +183,13 @@ class TuningResult:
         return not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
 
     @property
-    def tried_nothing(self) -> bool:
-        """Whether the search ended before it had tried anything."""
+    def has_tried_nothing(self) -> bool:
+        """Whether the search ended before a single candidate was tried."""
         return self.stopped is not None and not self.singles and not self.confirmed
 
     @property
-    def outcome(self) -> str:
-        """The outcome as a heading, which says no more than was decided."""
+    def outcome_heading(self) -> str:
+        """The outcome of the tuning as a heading: ``Found: …``, ``Not decided: …``, ``No config is faster than …``."""
         if self.winner is not None:
             sets = " ".join(filter(None, (self.variables.get(each, "") for each in self.winner.settings)))
             return f"Found: {' '.join(self.winner.settings)}" + (f" ({sets})" if sets else "")
@@ -194,34 +197,34 @@ class TuningResult:
         all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
         if self.unconfirmed_gains:
-            return f"Not decided: {self._undecided_text(self.unconfirmed_gains)}"
+            return f"Not decided: {self._undecided_config_text(self.unconfirmed_gains)}"
         if self.confirmed:
             return f"{none}: {self._rejection_text}"
         if self.unconfirmed is not None:
             seen = self.broken_off or [line for line in [self.unconfirmed_step] if line is not None]
-            return f"Not decided: {self._undecided_text(seen)}"
+            return f"Not decided: {self._undecided_config_text(seen)}"
         if self.undecided:
             return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
         if self.screened == 1 and all_decided:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
-    def _undecided_text(self, lines: Sequence[TuningStepLine]) -> str:
-        """What can be said of the best config in `lines`, which are steps without a verdict.
+    def _undecided_config_text(self, steps: Sequence[TuningStepLine]) -> str:
+        """A text on the best config of steps without a verdict, such as ``a=y may be faster than default``.
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
-        best = max(lines, key=_step_ratio, default=None)
-        apart = _step_ratio(self.noise_floor) or 1.0
-        if best is not None and _step_ratio(best) > max(1.0 + self.threshold, apart, 1 / apart):
+        best = max(steps, key=_ratio_or_zero, default=None)
+        apart = _ratio_or_zero(self.noise_floor) or 1.0
+        if best is not None and _ratio_or_zero(best) > max(1.0 + self.threshold, apart, 1 / apart):
             return f"{best.config} may be faster than {self.baseline}"
-        if best is None or _step_ratio(best) <= 1.0 or best.launches < SearchOptions.least:
-            return f"{lines[0].config if lines else self.unconfirmed} has too few new launches to be judged"
+        if best is None or _ratio_or_zero(best) <= 1.0 or best.launches < SearchOptions.least:
+            return f"{steps[0].config if steps else self.unconfirmed} has too few new launches to be judged"
         return f"the gain of {best.config} may be noise"
 
     @property
     def _rejection_text(self) -> str:
-        """Describe what the confirmation showed of the candidates, if none of them is faster."""
+        """Describe how the confirmation rejected the candidates, if none of them is faster."""
         gain = f"{NO_GAIN}{self.threshold:.1%}"
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
@@ -236,28 +239,28 @@ class TuningResult:
 
     @property
     def unconfirmed_gains(self) -> list[TuningStepLine]:
-        """Steps of the confirmation that show a gain without a verdict, the best first."""
+        """Steps of the confirmation that show a gain, but too few blocks for a verdict; the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_text(line) == UNDECIDED and line.config not in lost]
-        return sorted(lines, key=_step_ratio, reverse=True)
+        return sorted(lines, key=_ratio_or_zero, reverse=True)
 
     @property
     def best_config_name(self) -> str | None:
-        """The name of the confirmed config, or else of the best that was rejected or that the budget left open."""
+        """The name of the confirmed config, else of the best that was rejected or left undecided; or None."""
         if self.winner is not None:
             return self.winner.config.name
         return self.confirmed[0].config if self.confirmed else self.unconfirmed
 
     @property
     def confirmation_steps(self) -> list[TuningStepLine]:
-        """The confirmation of the winner, a line for each size; if there is none, of all that were rejected."""
+        """The steps that confirmed the winner, one for each size; without a winner, those that rejected candidates."""
         won = self.winner
         return [line for line in self.confirmed if won is None or line.config == won.config.name]
 
     @property
     def left_out_values(self) -> list[PrunedValue]:
-        """Values and sizes that the budget left out, which the document names together with values that cannot help."""
+        """The values and sizes that the budget had no time for, in the form of values that cannot help."""
         return self.left_out + [
             PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
             for plan in self.sizes_left_out
@@ -266,9 +269,13 @@ class TuningResult:
     def make_document(
         self, records: Path, config_path: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
-        """The document of ``tune --json``; `config_path`: the file of the config that was found."""
+        """The document of ``tune --json``.
+
+        `records`: the path of the records. `config_path`: the config file that was written. `pruned`: values that were
+        not tried. `error`: what went wrong.
+        """
         won, config = self.winner, None if config_path is None else str(config_path)
-        winner = won and Winner(config=won.config.name, settings=won.settings, contributions=self.contributions)
+        winner = won and TuningWinner(config=won.config.name, settings=won.settings, contributions=self.contributions)
         own = {name: getattr(self, name) for name in _IN_DOCUMENT} | {"winner": winner}
         left_out = [*pruned, *self.left_out_values]
         return TuneDocument(records=str(records), config=config, pruned=left_out, error=error, **own)
@@ -277,12 +284,12 @@ class TuningResult:
 _IN_DOCUMENT = {field.name for field in fields(TuningResult)} & {*TuneDocument.__struct_fields__}
 
 
-def _step_ratio(line: TuningStepLine | None) -> float:
+def _ratio_or_zero(line: TuningStepLine | None) -> float:
     return line.ratio or 0.0 if line is not None else 0.0
 
 
 def tuning_result_of(campaign: Campaign) -> TuningResult:
-    """Read the result of a tuning from its recorded steps."""
+    """Read the result of a tuning from the steps in a campaign's records."""
     lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
@@ -320,7 +327,7 @@ def tuning_result_of(campaign: Campaign) -> TuningResult:
         ],
         failures=[line for line in lines if line.decision == "failed"],
         winner=winner,
-        contributions={name: _contribution_step(name, winner, lines) for name in winner.settings} if winner else {},
+        contributions={name: _step_showing_effect(name, winner, lines) for name in winner.settings} if winner else {},
         stopped=stops[-1].reason if stops else None,
         not_combined=[
             line.setting
@@ -331,7 +338,7 @@ def tuning_result_of(campaign: Campaign) -> TuningResult:
         undecided=[line.config for line in undecided],
         no_gain_seen=[line.config for line in no_gain_seen],
         threshold=SearchOptions.threshold if plan is None or plan.threshold is None else plan.threshold,
-        best_undecided=max(undecided, key=_step_ratio, default=None),
+        best_undecided=max(undecided, key=_ratio_or_zero, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         unconfirmed_step=next((line for line in lines[::-1] if line.config in unconfirmed[-1:] and line.ratio), None),
         settings=len(plan.values) if plan is not None else None,
@@ -361,7 +368,7 @@ def ended_tuning_result_of(campaign: Campaign) -> TuningResult:
 
 
 def decision_text(line: TuningStepLine) -> str:
-    """The decision of a step in the words that people read.
+    """The decision of a step of the search, in the words of reports: ``gained``, ``kept``, ``dropped``, ``undecided`` …
 
     A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
     if its estimate is none after enough blocks. Older records call the noise ``kept``, and undecided ``dropped``.
@@ -379,18 +386,20 @@ def decision_text(line: TuningStepLine) -> str:
 
 
 def step_name(line: TuningStepLine) -> str:
-    """What people call a step: its setting, or its config; that of the baseline's twin ``default against itself``."""
+    """The name of a step in reports: its setting or config; for the baseline's twin ``default against itself``."""
     if line.config.endswith(AGAIN):
         return f"{line.config.removesuffix(AGAIN)} against itself"
     return line.setting or line.config
 
 
-def _contribution_step(setting: str, winner: AddedConfigLine, lines: Sequence[TuningStepLine]) -> TuningStepLine | None:
+def _step_showing_effect(
+    setting: str, winner: AddedConfigLine, all_steps: Sequence[TuningStepLine]
+) -> TuningStepLine | None:
     """The step that shows the effect of a setting of the winner, by the rules of `TuningResult.contributions`."""
     name = winner.config.name
     if len(winner.settings) == 1:
-        return next(line for line in lines if line.decision == "accepted" and line.config == name)
-    of_setting = [line for line in lines if line.setting == setting]
+        return next(line for line in all_steps if line.decision == "accepted" and line.config == name)
+    of_setting = [line for line in all_steps if line.setting == setting]
     taken_out = [line for line in of_setting if line.phase == ABLATE and line.config == name]
     steps = taken_out or [line for line in of_setting if line.phase == SCREEN]
     return steps[-1] if steps else None
@@ -402,12 +411,12 @@ OPEN = "not decided yet"
 
 @dataclass(frozen=True)
 class TuningStage:
-    """The present stage of a running tuning.
+    """The present stage of a running tuning, for progress displays.
 
-    `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
-    long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
-    budget's time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is
-    compared now, with what the blocks show so far.
+    `doing`: what is compared now: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
+    long the rest takes, as a sentence for the terminal; empty if that is unknown. `share`: the part of the budget's
+    time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is compared
+    now, with what the blocks show so far.
     """
 
     doing: str
@@ -434,16 +443,16 @@ class _LaunchOfBlock:
 
 
 def decided_steps(campaign: Campaign) -> list[TuningStepLine]:
-    """List the decided steps so far, without lines about what the budget leaves out and where it ends the search."""
+    """List the decided steps of a tuning, without lines on what the budget leaves out and on the early end."""
     return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
 
 
 def tuning_stage_of(campaign: Campaign) -> TuningStage:
-    """Find the present stage of the tuning of a campaign."""
-    return _StageReader(campaign).find_stage()
+    """Find the present stage of a running tuning from the records of its campaign."""
+    return _TuningStageFinder(campaign).find_stage()
 
 
-class _StageReader:
+class _TuningStageFinder:
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
         self.tuning = campaign.plans[0].tune or RecordedTuning()
@@ -472,15 +481,20 @@ class _StageReader:
             return self._head_to_head_stage()
         return self._screening_stage(screened)
 
-    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuningStepLine | None] = ()) -> TuningStage:
+    def _make_stage(
+        self, activity: str, time_left: str = "", comparison_steps: Sequence[TuningStepLine | None] = ()
+    ) -> TuningStage:
         share = min(self.spent_seconds / self.budget_seconds, 1.0) if self.budget_seconds else None
-        return TuningStage(doing, left, share, tuple(line for line in compared if line is not None))
+        return TuningStage(activity, time_left, share, tuple(line for line in comparison_steps if line is not None))
 
-    def _screening_stage(self, screened: set[str]) -> TuningStage:
-        """The stage in which each candidate is compared alone with the baseline; `screened`: those decided."""
+    def _screening_stage(self, decided_configs: set[str]) -> TuningStage:
+        """The stage in which each candidate is compared alone with the baseline.
+
+        `decided_configs`: the candidates that are decided already.
+        """
         exhaustive = self.tuning.strategy == "exhaustive"
         named = [*([] if exhaustive else self.tuning.values), *(one.config for one in self.launches)]
-        gone = {self.baseline, self.twin, *screened, *self.left_out}
+        gone = {self.baseline, self.twin, *decided_configs, *self.left_out}
         alive = [name for name in dict.fromkeys(named) if name not in gone]
         each_block = len(alive) + (1 if exhaustive else 2)
         # With a budget, the first blocks show how long launches of the baseline take.
@@ -514,8 +528,10 @@ class _StageReader:
                 f" if they need {self.most} blocks and one is confirmed",
             )
         launches = [one for one in self.launches if one.block >= first]
-        compared = [self._step_so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
-        compared.append(self._step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches))  # with its first timing
+        compared = [self._undecided_step_so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
+        compared.append(
+            self._undecided_step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches)
+        )  # with its first timing
         return self._make_stage(doing, left, compared)
 
     def _head_to_head_stage(self) -> TuningStage:
@@ -548,35 +564,37 @@ class _StageReader:
             left = self._time_left_text(self._confirmation_seconds, None, " or more")
         of = recent if confirming else self.launches  # blocks of the search do not count for the confirmation
         plans = dict.fromkeys(one.plan for one in recent)
-        compared = [self._step_so_far(phase, name, against, plan, of) for name in tested for plan in plans]
+        compared = [self._undecided_step_so_far(phase, name, against, plan, of) for name in tested for plan in plans]
         return self._make_stage(doing, left, compared)
 
-    def _step_so_far(
-        self, phase: str, candidate: str, against: str, plan: int, launches: Sequence[_LaunchOfBlock]
+    def _undecided_step_so_far(
+        self, phase: str, candidate: str, reference: str, plan: int, launches: Sequence[_LaunchOfBlock]
     ) -> TuningStepLine | None:
-        """What the complete blocks of both configs show so far, as an undecided step; None without such a block."""
-        contest = Contest(Candidate(), Candidate(), plan=plan)
+        """What the complete blocks of two configs show so far, as an undecided step; None without a complete block."""
+        comparison = PairedComparison(Candidate(), Candidate(), plan=plan)
         blocks: dict[int, dict[str, Launch]] = {}
         for entry in launches:
-            if entry.has_ended and entry.plan == plan and entry.config in (candidate, against):
+            if entry.has_ended and entry.plan == plan and entry.config in (candidate, reference):
                 blocks.setdefault(entry.block, {})[entry.config] = entry.launch
         metric = tuned_metric(self.campaign.plans[0])
         for pair in blocks.values():
             if len(pair) == 2:
-                contest.add_block(sample_launch(pair[candidate], metric), sample_launch(pair[against], metric))
-        if contest.effect is None:
+                comparison.add_block(
+                    make_launch_sample(pair[candidate], metric), make_launch_sample(pair[reference], metric)
+                )
+        if comparison.effect is None:
             return None
-        differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
+        differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(reference, ()))
         return TuningStepLine(
             time=launches[-1].ended_at,
             phase=phase,
             config=candidate,
-            against=against,
+            against=reference,
             plan=plan,
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
             decision=OPEN,
-            reason=f"{plural(len(contest.ratios), 'block')} so far",
-            **contest.ratio_fields(),
+            reason=f"{plural(len(comparison.ratios), 'block')} so far",
+            **comparison.ratio_fields(),
         )
 
     @property
@@ -584,7 +602,10 @@ class _StageReader:
         return 2 * self.confirm * math.fsum(map(self._launch_seconds, self.sizes))
 
     def _launch_seconds(self, plan: int) -> float:
-        """Seconds of a launch of this plan: the median so far, or by the rule of thumb before one has ended."""
+        """Seconds of a launch at this problem size: the median so far, else by the rule of thumb.
+
+        `plan`: the index of the size's plan.
+        """
         seconds = [
             one.launch.end.seconds
             for one in self.launches
@@ -598,14 +619,23 @@ class _StageReader:
         small, large = (rule_of_thumb_seconds(size.rows_per_chunk or 0, size.iterations or 0) for size in sizes)
         return self._launch_seconds(0) * (large / small)
 
-    def _time_left_text(self, quick: float, slow: float | None, of_quick: str = "", of_slow: str = "") -> str:
-        """How long the rest takes, as a sentence: `quick` seconds on the condition `of_quick`, else `slow` seconds."""
-        if math.isnan(quick):
+    def _time_left_text(
+        self, quick_seconds: float, slow_seconds: float | None, quick_condition: str = "", slow_condition: str = ""
+    ) -> str:
+        """How long the rest takes, as a sentence with two times and the conditions on which they hold.
+
+        With a budget, times beyond its end are left out, and its rest is added.
+        """
+        if math.isnan(quick_seconds):
             return ""
         rest = None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
-        parts = [f"about {format_duration(quick)} left{of_quick}"] if rest is None or quick < rest else []
-        if slow is not None and (rest is None or slow < rest):
-            parts.append(f"about {format_duration(slow)}{of_slow}")
+        parts = (
+            [f"about {format_duration(quick_seconds)} left{quick_condition}"]
+            if rest is None or quick_seconds < rest
+            else []
+        )
+        if slow_seconds is not None and (rest is None or slow_seconds < rest):
+            parts.append(f"about {format_duration(slow_seconds)}{slow_condition}")
         if rest is not None:
             whole = format_duration(self.budget_seconds or 0.0)
             parts.append(f"at most {format_duration(rest)} until its budget of {whole} is used up")

@@ -24,21 +24,21 @@ from merge_bench.tune.evaluator import (
     UNDECIDED,
     BudgetSpent,
     Candidate,
-    Contest,
-    ContestState,
+    ComparisonState,
     Evaluator,
-    GainBar,
     LaunchSample,
+    PairedComparison,
+    RequiredGain,
     SearchOptions,
-    contest_from_blocks,
+    comparison_from_blocks,
     decision_reason,
-    gain_bar_from_twin,
     make_blocks_until_decided,
-    sort_by_effect,
+    required_gain_from_twin,
+    sort_comparisons_by_effect,
 )
 from merge_bench.tune.space import SettingValue, TuningSpace
 
-DECISIONS = {ContestState.FAILED: "failed", ContestState.OPEN: UNDECIDED, ContestState.GAIN: "kept"}
+DECISIONS = {ComparisonState.FAILED: "failed", ComparisonState.OPEN: UNDECIDED, ComparisonState.GAIN: "kept"}
 """The decision about a candidate that was compared with the baseline; all others are dropped."""
 MOST = 3
 """Candidates that are confirmed together, at most: each one more makes the verdicts of all stricter."""
@@ -46,8 +46,8 @@ MOST = 3
 
 def screen_values(
     values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions
-) -> tuple[list[Contest], GainBar]:
-    """Find the values that gain alone; returns their contests, the strongest first, and the bar that the noise sets.
+) -> tuple[list[PairedComparison], RequiredGain]:
+    """Compare each value alone with the baseline; returns the comparisons of those that gain, and the required gain.
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
@@ -55,93 +55,105 @@ def screen_values(
     if it has no time for a block of all of them, those with the best estimates. Time for a confirmation is left as
     long as there is something to confirm, and for one of several candidates once each can be judged.
     """
-    twin = Contest(Candidate(twin=True), Candidate())
+    twin = PairedComparison(Candidate(twin=True), Candidate())
     for again, own in evaluator.timed:
         twin.add_block(again, own)
-    alive = [Contest(Candidate.from_values(value), Candidate()) for value in values]
+    alive = [PairedComparison(Candidate.from_values(value), Candidate()) for value in values]
     blocks: Counter[Candidate] = Counter()
-    winners: list[Contest] = []
+    winners: list[PairedComparison] = []
     seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
-        pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
-        alive += [Contest(Candidate.from_values(value), Candidate()) for value in evaluator.joining_values(pending)]
+        pending = sum(max(options.least - blocks[comparison.candidate], 0) for comparison in alive)
+        alive += [
+            PairedComparison(Candidate.from_values(value), Candidate())
+            for value in evaluator.newly_affordable_values(pending)
+        ]
         if not alive:
             break
-        early = [contest for contest in alive if blocks[contest.candidate] < options.least]
-        promising = [contest for contest in alive if contest.may_gain(options.least)]
+        early = [comparison for comparison in alive if blocks[comparison.candidate] < options.least]
+        promising = [comparison for comparison in alive if comparison.seems_to_gain(options.least)]
         most = 1 if early else max_candidates_to_confirm(options, evaluator.plan_count)
         keep = min(len(winners) + seem_faster + len(promising), most)
         keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
-            chosen = _make_race_block(
+            chosen = _launch_race_block(
                 evaluator, early or (promising if evaluator.has_budget_limit else ()) or alive, twin, keeps
             )
         except BudgetSpent:
-            if any(contest.ratios for contest in alive):
-                bar = gain_bar_from_twin(twin, options.threshold)
-                for contest in alive:
-                    reason = decision_reason(ContestState.OPEN, contest, bar, ", when its time was up")
-                    contest.record_decision(evaluator, SCREEN, UNDECIDED, reason)
+            if any(comparison.ratios for comparison in alive):
+                required_gain = required_gain_from_twin(twin, options.threshold)
+                for comparison in alive:
+                    reason = decision_reason(ComparisonState.OPEN, comparison, required_gain, ", when its time was up")
+                    comparison.record_decision(evaluator, SCREEN, UNDECIDED, reason)
                 _record_noise(evaluator, twin, options)
             raise
-        bar = gain_bar_from_twin(twin, options.threshold)
-        for contest in chosen:
-            blocks[contest.candidate] += 1
-            state = contest.judge_state(bar, least=options.least)
-            if state is ContestState.OPEN and blocks[contest.candidate] < options.most:
+        required_gain = required_gain_from_twin(twin, options.threshold)
+        for comparison in chosen:
+            blocks[comparison.candidate] += 1
+            state = comparison.judge_candidate(required_gain, min_blocks=options.least)
+            if state is ComparisonState.OPEN and blocks[comparison.candidate] < options.most:
                 continue
-            alive.remove(contest)
-            if state is ContestState.GAIN:
-                winners.append(contest)
-            seem_faster += state is ContestState.OPEN and contest.may_gain(options.least)
-            contest.record_decision(
-                evaluator, SCREEN, DECISIONS.get(state, "dropped"), decision_reason(state, contest, bar)
+            alive.remove(comparison)
+            if state is ComparisonState.GAIN:
+                winners.append(comparison)
+            seem_faster += state is ComparisonState.OPEN and comparison.seems_to_gain(options.least)
+            comparison.record_decision(
+                evaluator, SCREEN, DECISIONS.get(state, "dropped"), decision_reason(state, comparison, required_gain)
             )
-    return sort_by_effect(winners), _record_noise(evaluator, twin, options)
+    return sort_comparisons_by_effect(winners), _record_noise(evaluator, twin, options)
 
 
-def _make_race_block(
-    evaluator: Evaluator, contests: Sequence[Contest], twin: Contest, keeps: Sequence[int]
-) -> list[Contest]:
-    """Make a block of as many of `contests` as the budget has time for, the best first; returns those.
+def _launch_race_block(
+    evaluator: Evaluator,
+    comparisons: Sequence[PairedComparison],
+    twin_comparison: PairedComparison,
+    reserved_confirmation_counts: Sequence[int],
+) -> list[PairedComparison]:
+    """Launch a block of as many of `comparisons` as the budget has time for, the best first; returns those.
 
-    `keeps`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
-    Raises BudgetSpent if there is no time for even one.
+    `twin_comparison`: that of the baseline's twin, which is in every block. `reserved_confirmation_counts`: for how
+    many confirmations time is left; what does not fit with the first number is tried with the next. Raises BudgetSpent
+    if there is no time for even one.
     """
     spent = BudgetSpent("nothing is left to be judged")
-    for keep, count in itertools.product(keeps, range(len(contests), 0, -1)):
-        best = sort_by_effect(contests)[:count]
-        chosen = [contest for contest in contests if contest in best]
-        candidates = [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)]
+    for keep, count in itertools.product(reserved_confirmation_counts, range(len(comparisons), 0, -1)):
+        best = sort_comparisons_by_effect(comparisons)[:count]
+        chosen = [comparison for comparison in comparisons if comparison in best]
+        candidates = [Candidate(), twin_comparison.candidate, *(comparison.candidate for comparison in chosen)]
         try:
-            samples = evaluator.make_block(candidates, reserved_confirmations=keep)
+            samples = evaluator.launch_block(candidates, reserved_confirmations=keep)
         except BudgetSpent as problem:
             spent = problem
             continue
-        twin.add_block(samples[1], samples[0])
-        for contest, sample in zip(chosen, samples[2:], strict=True):
-            contest.add_block(sample, samples[0])
+        twin_comparison.add_block(samples[1], samples[0])
+        for comparison, sample in zip(chosen, samples[2:], strict=True):
+            comparison.add_block(sample, samples[0])
         return chosen
     raise spent
 
 
-def _record_noise(evaluator: Evaluator, twin: Contest, options: SearchOptions) -> GainBar:
-    """Record how far the baseline differs from its twin; returns the bar that follows."""
-    bar = gain_bar_from_twin(twin, options.threshold)
-    limit = f"the {'noise' if bar.floor > bar.threshold else 'threshold'} of {bar.least_gain:.1%}"
-    reason = f"the baseline differs from itself by {bar.floor:.1%}; a gain must exceed {limit}"
-    twin.record_decision(evaluator, SCREEN, NOISE, reason)
-    return bar
+def _record_noise(evaluator: Evaluator, twin_comparison: PairedComparison, options: SearchOptions) -> RequiredGain:
+    """Record how far the baseline differs from its twin; returns the gain that is required because of it."""
+    required_gain = required_gain_from_twin(twin_comparison, options.threshold)
+    limiting = "noise" if required_gain.floor > required_gain.threshold else "threshold"
+    limit = f"the {limiting} of {required_gain.least_gain:.1%}"
+    reason = f"the baseline differs from itself by {required_gain.floor:.1%}; a gain must exceed {limit}"
+    twin_comparison.record_decision(evaluator, SCREEN, NOISE, reason)
+    return required_gain
 
 
 def combine_winners(
-    space: TuningSpace, winners: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, bar: GainBar
-) -> list[Contest]:
-    """Add one winner after the other; each stays only if the combination with it gains over the one without.
+    space: TuningSpace,
+    winners: Sequence[PairedComparison],
+    evaluator: Evaluator,
+    options: SearchOptions,
+    required_gain: RequiredGain,
+) -> list[PairedComparison]:
+    """Add one value that gains after the other; each stays only if the combination with it gains over the one without.
 
     With a budget, time is left to confirm the winners alone.
 
-    Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
+    Returns the comparisons that added a value, in their order; that of the strongest is its own with the baseline.
     """
     added, keep = list(winners[:1]), min(len(winners), max_candidates_to_confirm(options, evaluator.plan_count))
     for winner in added:
@@ -151,142 +163,157 @@ def combine_winners(
     for winner in winners[1:]:
         (value,) = winner.candidate.values
         current = added[-1].candidate
-        contest = Contest(current.with_value(value), current)
-        clash = space.conflicting_id(value, current.values)
+        comparison = PairedComparison(current.with_value(value), current)
+        clash = space.conflicting_value_id(value, current.values)
         if clash:
-            contest.record_decision(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
+            comparison.record_decision(
+                evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more"
+            )
             continue
-        state = make_blocks_until_decided(evaluator, contest, options, bar, reserved_confirmations=keep)
-        reason = decision_reason(state, contest, bar)
-        if state is ContestState.LOSS:
+        state = make_blocks_until_decided(evaluator, comparison, options, required_gain, reserved_confirmations=keep)
+        reason = decision_reason(state, comparison, required_gain)
+        if state is ComparisonState.LOSS:
             reason += "; the setting gains alone but loses in the combination"
-        if state is ContestState.GAIN:
-            added.append(contest)
-        contest.record_decision(evaluator, COMBINE, "kept" if state is ContestState.GAIN else "dropped", reason)
+        if state is ComparisonState.GAIN:
+            added.append(comparison)
+        comparison.record_decision(evaluator, COMBINE, "kept" if state is ComparisonState.GAIN else "dropped", reason)
     return added
 
 
 def remove_values_without_gain(
-    added_contests: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, gain_bar: GainBar
+    added_comparisons: Sequence[PairedComparison],
+    evaluator: Evaluator,
+    options: SearchOptions,
+    required_gain: RequiredGain,
 ) -> Candidate:
     """Measure the combination without each of its values, the last one added first; returns it with those that gain.
 
-    `added_contests`: what `combine_winners` returned. `gain_bar`: the gain that a value must exceed to stay. Earlier
-    blocks of the same two configs count in addition to `options.least` new ones. After a value is removed all others
-    are tested again, so that the last line of each is about the config that is left.
+    `added_comparisons`: what `combine_winners` returned. `required_gain`: the gain that a value must exceed to stay.
+    Earlier blocks of the same two configs count in addition to `options.least` new ones. After a value is removed all
+    others are tested again, so that the last line of each is about the config that is left.
     """
-    if not added_contests:
+    if not added_comparisons:
         return Candidate()
-    current, contests = (
-        added_contests[-1].candidate,
-        {(contest.candidate, contest.against): contest for contest in added_contests},
+    current, comparisons = (
+        added_comparisons[-1].candidate,
+        {(comparison.candidate, comparison.against): comparison for comparison in added_comparisons},
     )
-    pairs = [(contest.candidate.values, contest.against.values) for contest in reversed(added_contests)]
+    pairs = [(comparison.candidate.values, comparison.against.values) for comparison in reversed(added_comparisons)]
     order = [value for values, before in pairs for value in values if value not in before]
     waiting = list(order)
     while waiting and len(current.values) > 1:
         pair = (current, current.without_value(waiting.pop(0)))
-        contest = contests.setdefault(pair, Contest(*pair))
+        comparison = comparisons.setdefault(pair, PairedComparison(*pair))
         state = make_blocks_until_decided(
-            evaluator, contest, replace(options, least=len(contest.ratios) + options.least), gain_bar
+            evaluator, comparison, replace(options, least=len(comparison.ratios) + options.least), required_gain
         )
-        reason = decision_reason(state, contest, gain_bar)
-        if state is ContestState.GAIN:
-            contest.record_decision(evaluator, ABLATE, "kept", f"{reason} with this setting")
+        reason = decision_reason(state, comparison, required_gain)
+        if state is ComparisonState.GAIN:
+            comparison.record_decision(evaluator, ABLATE, "kept", f"{reason} with this setting")
         else:
-            contest.record_decision(evaluator, ABLATE, "dropped", f"{reason}; the setting is removed")
-            current = contest.against
+            comparison.record_decision(evaluator, ABLATE, "dropped", f"{reason}; the setting is removed")
+            current = comparison.against
             waiting = [each for each in order if each in current.values]
     return current
 
 
 def record_gains(
     blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
-) -> list[Contest]:
-    """Record what `blocks` show of every candidate against their first one; returns the gains, the largest first."""
-    bar, gains = GainBar(options.threshold), []
+) -> list[PairedComparison]:
+    """Record what measured blocks show of every candidate against the first; returns those that gain, best first."""
+    required_gain, gains = RequiredGain(options.threshold), []
     baseline, *candidates = blocks[0]
     for candidate in candidates:
-        contest = contest_from_blocks(blocks, candidate, baseline)
-        state = contest.judge_state(bar, least=options.least)
-        gained = state is ContestState.GAIN and not contest.failures
+        comparison = comparison_from_blocks(blocks, candidate, baseline)
+        state = comparison.judge_candidate(required_gain, min_blocks=options.least)
+        gained = state is ComparisonState.GAIN and not comparison.failures
         if gained:
-            gains.append(contest)
+            gains.append(comparison)
         decision = "kept" if gained else DECISIONS.get(state, "dropped")
-        contest.record_decision(evaluator, SCREEN, decision, decision_reason(state, contest, bar))
-    return sort_by_effect(gains)
+        comparison.record_decision(evaluator, SCREEN, decision, decision_reason(state, comparison, required_gain))
+    return sort_comparisons_by_effect(gains)
 
 
 def remove_values_without_recorded_gain(
     best: Candidate, blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """Remove the values of `best` that add no gain in the launches of `blocks`; the weakest goes first."""
-    bar = GainBar(options.threshold)
+    """Remove the values of `best` that add no gain in the launches of measured blocks; the weakest goes first."""
+    required_gain = RequiredGain(options.threshold)
     while len(best.values) > 1:
-        contests = [contest_from_blocks(blocks, best, best.without_value(value)) for value in best.values]
-        idle = [each for each in contests if each.judge_state(bar, least=options.least) is not ContestState.GAIN]
+        comparisons = [comparison_from_blocks(blocks, best, best.without_value(value)) for value in best.values]
+        idle = [
+            each
+            for each in comparisons
+            if each.judge_candidate(required_gain, min_blocks=options.least) is not ComparisonState.GAIN
+        ]
         if not idle:
-            for contest in contests:
-                contest.record_decision(
-                    evaluator, ABLATE, "kept", f"{decision_reason(ContestState.GAIN, contest, bar)} with this setting"
+            for comparison in comparisons:
+                comparison.record_decision(
+                    evaluator,
+                    ABLATE,
+                    "kept",
+                    f"{decision_reason(ComparisonState.GAIN, comparison, required_gain)} with this setting",
                 )
             break
-        least = sort_by_effect(idle)[-1]
+        least = sort_comparisons_by_effect(idle)[-1]
         least.record_decision(evaluator, ABLATE, "dropped", "no gain from this setting")
         best = least.against
     return best
 
 
-def confirm_or_repair(
-    best: Candidate, evaluator: Evaluator, options: SearchOptions, others: Sequence[Candidate] = ()
+def confirm_or_repair_best(
+    best: Candidate, evaluator: Evaluator, options: SearchOptions, other_candidates: Sequence[Candidate] = ()
 ) -> Candidate:
-    """Confirm `best` and `others`; returns the fastest that is confirmed, or the empty candidate.
+    """Confirm candidates on new launches; if none is faster, remove the values of `best` that lose, and confirm again.
 
-    If none is, and `best` is slower at a size, each of its values is removed there in turn, and the rest gets one more
-    confirmation. Those launches are part of the search, so they are not made once the budget is spent.
+    Returns the fastest confirmed candidate, or the empty one. Values are removed in turn at each size at which `best`
+    is slower, and the rest gets one more confirmation. Those launches are part of the search, so they are not made once
+    the budget is spent.
     """
     if not best.values:
         return best
-    winner, slower = confirm_candidates([best, *others], evaluator, options)
+    winner, slower = confirm_candidates([best, *other_candidates], evaluator, options)
     if winner is not None:
         return winner
     try:
-        repaired = _without_losing_values(best, slower, evaluator, options)
+        repaired = _remove_slowing_values(best, slower, evaluator, options)
     except BudgetSpent:
         return Candidate()
     return Candidate() if repaired == best else confirm_candidates([repaired], evaluator, options)[0] or Candidate()
 
 
-def blocks_needed_for_verdict(options: SearchOptions, sizes: int) -> int:
-    """The number of blocks that a confirmation needs for a verdict at each of so many problem sizes."""
-    return least_launches(alpha=options.alpha / sizes, paired=True)
+def blocks_needed_for_verdict(options: SearchOptions, size_count: int) -> int:
+    """The number of blocks that a confirmation needs for a verdict at each of `size_count` problem sizes."""
+    return least_launches(alpha=options.alpha / size_count, paired=True)
 
 
-def max_candidates_to_confirm(options: SearchOptions, sizes: int) -> int:
-    """The number of candidates that can share a confirmation, so that its blocks suffice for a verdict about each."""
+def max_candidates_to_confirm(options: SearchOptions, size_count: int) -> int:
+    """The number of candidates that can share a confirmation, so that its blocks suffice for a verdict on each."""
     fitting = (
-        count for count in range(MOST, 1, -1) if blocks_needed_for_verdict(options, count * sizes) <= options.confirm
+        count
+        for count in range(MOST, 1, -1)
+        if blocks_needed_for_verdict(options, count * size_count) <= options.confirm
     )
     return next(fitting, 1)
 
 
-def _without_losing_values(
-    best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: SearchOptions
+def _remove_slowing_values(
+    best: Candidate, slower_plans: Sequence[int], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """`best` without the values that make it slower at the plans `slower`; at least one value stays."""
-    repaired, bar = best, GainBar(options.threshold)
-    for plan in slower:
+    """Return `best` without the values that make it slower at the given plans; at least one value stays."""
+    repaired, required_gain = best, RequiredGain(options.threshold)
+    for plan in slower_plans:
         for value in best.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
-            contest = Contest(repaired.without_value(value), repaired, plan=plan)
-            state = make_blocks_until_decided(evaluator, contest, options, bar)
-            reason = decision_reason(state, contest, bar)
-            if state is ContestState.GAIN:
-                contest.record_decision(evaluator, ABLATE, "dropped", f"{reason} without this setting")
-                repaired = contest.candidate
+            comparison = PairedComparison(repaired.without_value(value), repaired, plan=plan)
+            state = make_blocks_until_decided(evaluator, comparison, options, required_gain)
+            reason = decision_reason(state, comparison, required_gain)
+            if state is ComparisonState.GAIN:
+                comparison.record_decision(evaluator, ABLATE, "dropped", f"{reason} without this setting")
+                repaired = comparison.candidate
             else:
-                contest.record_decision(evaluator, ABLATE, "kept", reason)
+                comparison.record_decision(evaluator, ABLATE, "kept", reason)
     return repaired
 
 
@@ -303,22 +330,26 @@ def confirm_candidates(
     has as many blocks as a verdict needs.
     """
     sizes, family = evaluator.plan_count, evaluator.plan_count * len(candidates)
-    contests = {each: [Contest(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates}
+    comparisons = {
+        each: [PairedComparison(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates
+    }
     for block, plan in itertools.product(range(options.confirm), range(sizes)):
         try:
-            against, *samples = evaluator.make_block([Candidate(), *candidates], plan=plan, search=False)
+            against, *samples = evaluator.launch_block([Candidate(), *candidates], plan=plan, for_search=False)
         except BudgetSpent:
             if block >= blocks_needed_for_verdict(options, family):
                 break
-            for contest in (contest for by_size in contests.values() for contest in by_size if contest.ratios):
+            for comparison in (
+                comparison for by_size in comparisons.values() for comparison in by_size if comparison.ratios
+            ):
                 reason = decision_reason(
-                    ContestState.OPEN, contest, GainBar(options.threshold), ", too few for a verdict"
+                    ComparisonState.OPEN, comparison, RequiredGain(options.threshold), ", too few for a verdict"
                 )
-                contest.record_decision(evaluator, CONFIRM, UNDECIDED, reason)
+                comparison.record_decision(evaluator, CONFIRM, UNDECIDED, reason)
             raise
         for candidate, sample in zip(candidates, samples, strict=True):
-            contests[candidate][plan].add_block(sample, against)
-    effects = {each: _effects_by_size(by_size) for each, by_size in contests.items()}
+            comparisons[candidate][plan].add_block(sample, against)
+    effects = {each: _effects_by_size(by_size) for each, by_size in comparisons.items()}
     pooled = [effect for by_size in effects.values() for effect in by_size]
     judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
@@ -327,33 +358,38 @@ def confirm_candidates(
     accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
     for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
         decision = "accepted" if candidate in accepted else "rejected"
-        _record_confirmation(contests[candidate], judgements[candidate], decision, evaluator, options)
+        _record_confirmation(comparisons[candidate], judgements[candidate], decision, evaluator, options)
     slower = [plan for plan, each in enumerate(judgements[candidates[0]]) if each.verdict is Verdict.SLOWER]
     return accepted[-1] if accepted else None, slower
 
 
-def _effects_by_size(contests: Sequence[Contest]) -> list[Effect]:
-    """The effect of a candidate at each size; an empty list if one of its launches failed."""
-    effects = [contest.effect for contest in contests if contest.effect is not None and not contest.failures]
-    return effects if len(effects) == len(contests) else []
+def _effects_by_size(comparisons: Sequence[PairedComparison]) -> list[Effect]:
+    """The measured effect of a candidate at each problem size; an empty list if one of its launches failed."""
+    effects = [
+        comparison.effect for comparison in comparisons if comparison.effect is not None and not comparison.failures
+    ]
+    return effects if len(effects) == len(comparisons) else []
 
 
 def _record_confirmation(
-    contests: Sequence[Contest],
+    comparisons: Sequence[PairedComparison],
     judgements: Sequence[Judgement],
     decision: str,
     evaluator: Evaluator,
     options: SearchOptions,
 ) -> None:
-    """Record the confirmation of a candidate, a line for each size; `judgements`: empty if a launch failed."""
+    """Record the confirmation of a candidate, a line for each problem size.
+
+    `judgements`: the verdict at each size; empty if a launch failed.
+    """
     if not judgements:
-        for contest in contests:
-            contest.record_decision(evaluator, CONFIRM, decision, Verdict.FAILED.value)
+        for comparison in comparisons:
+            comparison.record_decision(evaluator, CONFIRM, decision, Verdict.FAILED.value)
         return
     effects = [judgement.effect for judgement in judgements]
     alone = judge_effects(effects, threshold=options.threshold, alpha=options.alpha)
-    for contest, judgement, own in zip(contests, judgements, alone, strict=True):
+    for comparison, judgement, own in zip(comparisons, judgements, alone, strict=True):
         below = own.interval is not None and own.interval[1] < math.log1p(options.threshold)
         none = judgement.verdict is Verdict.INCONCLUSIVE and below
         reason = f"{NO_GAIN}{options.threshold:.1%}" if none else judgement.verdict.value
-        contest.record_decision(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)
+        comparison.record_decision(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)

@@ -41,20 +41,27 @@ _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
 
 @dataclass(frozen=True)
 class SettingValue:
-    """One value of a setting; `variables` are what it sets in a config."""
+    """One value of a setting in a tuning space.
+
+    `variables`: the environment variables that it sets in a config, with their values.
+    """
 
     setting: str
     label: str
     variables: tuple[tuple[str, str], ...]
 
     @property
-    def id(self) -> str:
+    def value_id(self) -> str:
         return f"{self.setting}={self.label}"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to try. `releases`: conditions on the version of UCX, as ``>=1.16``."""
+    """A setting of a tuning space, with the values to try.
+
+    `releases`: conditions on the version of UCX, as ``>=1.16``. `requires`: conditions on the run (`CONDITIONS`).
+    `conflicts`: settings or values that it cannot be combined with.
+    """
 
     name: str
     values: tuple[SettingValue, ...]
@@ -67,7 +74,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TuningSpace:
-    """A tuning space: its settings in the order of the file, and the SHA-256 of the file."""
+    """The settings that a tuning tries, in the order of their file, and the SHA-256 of that file."""
 
     settings: tuple[Setting, ...]
     sha256: str
@@ -76,28 +83,28 @@ class TuningSpace:
     def values(self) -> tuple[SettingValue, ...]:
         return tuple(value for setting in self.settings for value in setting.values)
 
-    def conflicting_id(self, value: SettingValue, others: Sequence[SettingValue]) -> str | None:
-        """The id of the first of `others` with which `value` cannot be combined; None if there is none.
+    def conflicting_value_id(self, value: SettingValue, other_values: Sequence[SettingValue]) -> str | None:
+        """The id of the first of `other_values` with which `value` cannot be combined; None if there is none.
 
         Two values of one setting cannot be combined.
         """
-        for other in others:
+        for other in other_values:
             same = dict(value.variables).keys() & dict(other.variables)
             if (
                 same
                 or other.setting == value.setting
-                or self._names_conflict(value, other)
-                or self._names_conflict(other, value)
+                or self._declares_conflict(value, other)
+                or self._declares_conflict(other, value)
             ):
-                return other.id
+                return other.value_id
         return None
 
-    def restricted_to(self, names: Sequence[str]) -> TuningSpace:
-        """This space with only the settings, or values (``name=label``), of `names`.
+    def restricted_to_names(self, names: Sequence[str]) -> TuningSpace:
+        """Return this space with only the given settings, or values (``name=label``).
 
         Raises UsageError if it has no setting, or no value, of a name.
         """
-        ids = {setting.name: [value.id for value in setting.values] for setting in self.settings}
+        ids = {setting.name: [value.value_id for value in setting.values] for setting in self.settings}
         for name in names:
             setting, joined, _ = name.partition("=")
             if setting not in ids:
@@ -105,29 +112,29 @@ class TuningSpace:
             if joined and name not in ids[setting]:
                 raise UsageError(f"the tuning space has no {name}; it has {', '.join(ids[setting])}")
         chosen = (
-            replace(each, values=tuple(value for value in each.values if {each.name, value.id} & set(names)))
+            replace(each, values=tuple(value for value in each.values if {each.name, value.value_id} & set(names)))
             for each in self.settings
         )
         return TuningSpace(tuple(each for each in chosen if each.values), self.sha256)
 
-    def _names_conflict(self, value: SettingValue, other: SettingValue) -> bool:
-        """Whether the setting of `value` names `other`, or its setting, as a conflict."""
+    def _declares_conflict(self, value: SettingValue, other_value: SettingValue) -> bool:
+        """Whether the setting of `value` lists `other_value`, or that value's setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
-        return other.id in setting.conflicts or other.setting in setting.conflicts
+        return other_value.value_id in setting.conflicts or other_value.setting in setting.conflicts
 
 
 _Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")]
 _Text = Annotated[str, msgspec.Meta(pattern=r"^[^\n]+\Z")]
 
 
-class _ValueEntry(msgspec.Struct, forbid_unknown_fields=True):
+class _TomlValue(msgspec.Struct, forbid_unknown_fields=True):
     label: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")]
     set: Annotated[dict[_Variable, _Text], msgspec.Meta(min_length=1)]
 
 
-class _SettingEntry(msgspec.Struct, forbid_unknown_fields=True):
+class _TomlSetting(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z")]
-    values: Annotated[list[_ValueEntry], msgspec.Meta(min_length=1)]
+    values: Annotated[list[_TomlValue], msgspec.Meta(min_length=1)]
     requires: list[Condition] | Condition = []
     conflicts: list[str] | str = []
     ucx: list[_Release] | _Release = []
@@ -135,10 +142,11 @@ class _SettingEntry(msgspec.Struct, forbid_unknown_fields=True):
     source: str | None = None
 
 
-def read_space(path: Path, *, trusted: bool = False) -> TuningSpace:
-    """Read a tuning space; unless it is `trusted`, it may set only what any config may pass to processes.
+def read_tuning_space(path: Path, *, trusted: bool = False) -> TuningSpace:
+    """Read a tuning space from a TOML file.
 
-    Raises UsageError, naming the file and what is wrong in it.
+    Unless it is `trusted`, the file may set only what any config may pass to processes. Raises UsageError, naming the
+    file and what is wrong in it.
     """
     try:
         text = read_regular_file(path)
@@ -149,7 +157,7 @@ def read_space(path: Path, *, trusted: bool = False) -> TuningSpace:
         settings = tuple(map(_parse_setting, entries))
         _check_unique_names(settings)
         for value in (value for setting in settings for value in setting.values):
-            _check_variables(value, trusted)
+            _check_allowed_variables(value, trusted)
     except OSError as error:
         raise UsageError(f"--space {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -157,55 +165,59 @@ def read_space(path: Path, *, trusted: bool = False) -> TuningSpace:
     return TuningSpace(settings, hashlib.sha256(text).hexdigest())
 
 
-def ucx_version_fulfils(releases: Sequence[str], version: str) -> bool:
-    """Whether this version of UCX fulfils all conditions such as ``>=1.16``."""
+def ucx_version_fulfils(conditions: Sequence[str], version: str) -> bool:
+    """Whether a version of UCX fulfils all conditions such as ``>=1.16``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return False
-    bounds = (match.groups() for match in map(_RELEASE.fullmatch, releases) if match)
+    bounds = (match.groups() for match in map(_RELEASE.fullmatch, conditions) if match)
     have = (int(match[1]), int(match[2]))
     return all((have >= (int(major), int(minor))) == (sign == ">=") for sign, major, minor in bounds)
 
 
 def _parse_setting(entry: Any) -> Setting:
-    """The setting of a ``[[setting]]`` table; raises ValueError if the table is wrong."""
+    """Return the setting in a ``[[setting]]`` table of TOML; raises ValueError if the table is wrong."""
     name = entry.get("name") if isinstance(entry, dict) else None
     try:
-        read = msgspec.convert(entry, _SettingEntry)
+        read = msgspec.convert(entry, _TomlSetting)
     except msgspec.ValidationError as error:
         raise ValueError(f"setting {name!r}: {error}; docs/tune.md describes the format") from error
     values = tuple(SettingValue(read.name, each.label, tuple(sorted(each.set.items()))) for each in read.values)
     return Setting(
         read.name,
         values,
-        _as_tuple(read.requires),
-        _as_tuple(read.conflicts),
-        _as_tuple(read.ucx),
+        _tuple_of_names(read.requires),
+        _tuple_of_names(read.conflicts),
+        _tuple_of_names(read.ucx),
         read.risk,
         read.source,
     )
 
 
-def _as_tuple(names: Sequence[str]) -> tuple[str, ...]:
+def _tuple_of_names(names: Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _check_variables(value: SettingValue, trusted: bool) -> None:
+def _check_allowed_variables(value: SettingValue, trusted: bool) -> None:
     for name, text in value.variables:
         if name in OPTIONS:
             try:
                 add_allowed_values(BY_VARIABLE[name]).parse(text)
             except ValueError as error:
-                raise ValueError(f"{value.id}: {name}={text}: {error}") from error
+                raise ValueError(f"{value.value_id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):
-            raise ValueError(f"{value.id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}")
+            raise ValueError(
+                f"{value.value_id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}"
+            )
         judged = classify_variable(name, text)
         if judged.kind != SETTING and not trusted:
-            raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
+            raise ValueError(f"{value.value_id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 
 
 def _check_unique_names(settings: Sequence[Setting]) -> None:
-    names = [setting.name for setting in settings] + [value.id for setting in settings for value in setting.values]
+    names = [setting.name for setting in settings] + [
+        value.value_id for setting in settings for value in setting.values
+    ]
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"the name {name} occurs twice")

@@ -54,14 +54,14 @@ from merge_bench.tune.evaluator import (
     Candidate,
     LaunchSample,
     SearchOptions,
-    sample_launch,
+    make_launch_sample,
     tuned_metric,
 )
 from merge_bench.tune.result import STOPPED, TuningResult, tuning_result_of
-from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair, max_candidates_to_confirm
+from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.space import SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, left_out_lines
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, make_left_out_record_lines
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -82,8 +82,8 @@ LaunchKey = tuple[str, int, int]
 class TuningBudget:
     """The limits on seconds and launches of a tuning; None means no limit.
 
-    `launches`: launches of the search; `seconds`: seconds of all launches; `weights`: how long a launch takes at each
-    size, as a multiple of the first; `confirm`: blocks of the confirmation, for which the search leaves time.
+    `launches`: launches of the search. `seconds`: seconds of all launches. `weights`: how long a launch takes at each
+    problem size, as a multiple of the first. `confirm`: blocks of the confirmation, for which the search leaves time.
     """
 
     launches: int | None = None
@@ -91,31 +91,36 @@ class TuningBudget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def has_time_for(
-        self, spent: float, launch: float, launches: int, plan: int = 0, *, reserved_confirmations: int
+    def has_time_for_launches(
+        self, spent_seconds: float, launch_seconds: float, launches: int, plan: int = 0, *, reserved_confirmations: int
     ) -> bool:
-        """Whether there is time for so many `launches` of a plan after `spent` seconds.
+        """Whether the budget has time for more launches at one problem size after `spent_seconds` of launches.
 
-        `launch`: seconds of a launch at the first size; `reserved_confirmations`: candidates whose confirmation has to
-        fit as well.
+        `launch_seconds`: seconds of a launch at the first size. `launches`, `plan`: number of launches, and index of
+        their size. `reserved_confirmations`: candidates whose confirmation has to fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
         return (
-            spent + launch * (block + self.confirmation_launches(self.confirm, reserved_confirmations)) <= self.seconds
+            spent_seconds
+            + launch_seconds * (block + self.confirmation_cost_in_launches(self.confirm, reserved_confirmations))
+            <= self.seconds
         )
 
-    def confirmation_launches(self, blocks: int, candidates: int) -> float:
-        """Launches of a confirmation with so many blocks at each size, in units of a launch at the first size."""
-        return (candidates + 1) * blocks * sum(self.weights) if candidates else 0.0
+    def confirmation_cost_in_launches(self, blocks: int, candidate_count: int) -> float:
+        """The time of a confirmation at every problem size, in units of a launch at the first size.
+
+        `blocks`: blocks at each size. `candidate_count`: candidates that share the baseline's launches.
+        """
+        return (candidate_count + 1) * blocks * sum(self.weights) if candidate_count else 0.0
 
 
 @dataclass
 class ClusterEvaluator:
-    """Makes the launches of a tuning on real clusters, and records them.
+    """Makes the launches of a tuning on real clusters, and records them; a launch in the records is not made again.
 
-    `text`: the text of the baseline's config file; `waiting`: values that the budget had no time for at first.
+    `text`: the text of the baseline's config file. `waiting`: values that the budget had no time for at first.
     """
 
     writer: CampaignWriter
@@ -145,7 +150,7 @@ class ClusterEvaluator:
         campaign = self._read_campaign()
         self._recorded_configs = {line.config.name for line in campaign.added}
         self._recorded_steps = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
-        self._store_results(campaign)
+        self._store_launch_samples(campaign)
 
     @property
     def plan_count(self) -> int:
@@ -156,18 +161,23 @@ class ClusterEvaluator:
         return self.budget.seconds is not None or self.budget.launches is not None
 
     @property
-    def launch_seconds(self) -> float:
-        """Seconds of a launch at the first size: the median of all so far, or of the latest if that is longer."""
+    def usual_launch_seconds(self) -> float:
+        """Seconds of a launch at the first problem size: the median of all, or of the latest if that is longer."""
         lengths = self._first_size_seconds
         return max(statistics.median(lengths), statistics.median(lengths[-LATEST:])) if lengths else 0.0
 
-    def make_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    def launch_block(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
-        """One launch of each candidate, in random order; a launch that is in the records is not made again."""
-        self._searching = search
-        if search:
-            self._charge_budget(len(candidates), plan, reserved_confirmations=reserved_confirmations)
+        """Launch each candidate once, in random order; a launch that is in the records is not made again."""
+        self._searching = for_search
+        if for_search:
+            self._charge_search_launches(len(candidates), plan, reserved_confirmations=reserved_confirmations)
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -176,45 +186,52 @@ class ClusterEvaluator:
         return [samples[at] for at in sorted(order)]
 
     def measure_baseline_seconds(self) -> float:
-        """Seconds of a launch of the baseline at the first size: the shorter of two, made unless they are recorded.
+        """Seconds of a launch of the baseline at the first problem size: the shorter of two, made unless recorded.
 
         The first of all launches often takes longer, because files are read and loops compiled that later ones find.
         """
-        own, twin = self.make_block([Candidate(), Candidate(twin=True)])
+        own, twin = self.launch_block([Candidate(), Candidate(twin=True)])
         self.timed = [(twin, own)]
         return min(self._first_size_seconds)
 
-    def measure_seconds_by_size(self, sizes: int) -> list[float]:
-        """Seconds of a launch of the baseline at each of the first `sizes` after the first, made unless recorded."""
+    def measure_baseline_by_size(self, size_count: int) -> list[float]:
+        """Seconds of a launch of the baseline at the problem sizes after the first, made unless they are recorded.
+
+        `size_count`: how many sizes are considered, the first included.
+        """
         seconds = []
-        for plan in range(1, sizes):
+        for plan in range(1, size_count):
             before = self._spent_seconds
-            self.make_block([Candidate()], plan=plan)
+            self.launch_block([Candidate()], plan=plan)
             seconds.append(self._spent_seconds - before)
         return seconds
 
-    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
-        """The waiting values that can still be judged in the budget, with time for a confirmation left."""
+    def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
+        """Return waiting values that can still be judged in the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):
             launches = pending_launches + SearchOptions.least * (count + 2)
-            if self.budget.has_time_for(
-                self._spent_seconds, MARGIN * self.launch_seconds, launches, reserved_confirmations=1
+            if self.budget.has_time_for_launches(
+                self._spent_seconds, MARGIN * self.usual_launch_seconds, launches, reserved_confirmations=1
             ):
                 joined, self.waiting = self.waiting[:count], self.waiting[count:]
                 print_message(
-                    f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}"
+                    f"there is time for {count} more of the candidates: {', '.join(value.value_id for value in joined)}"
                 )
                 return joined
         return ()
 
-    def can_confirm(self, blocks: int, candidates: int = 1) -> bool:
-        """Whether the budget has time to confirm so many candidates with so many blocks."""
-        launches = math.ceil(self.budget.confirmation_launches(blocks, candidates))
-        return self.budget.has_time_for(self._spent_seconds, self.launch_seconds, launches, reserved_confirmations=0)
+    def has_time_to_confirm(self, blocks: int, candidate_count: int = 1) -> bool:
+        """Whether the budget has time to confirm `candidate_count` candidates with `blocks` blocks at each size."""
+        launches = math.ceil(self.budget.confirmation_cost_in_launches(blocks, candidate_count))
+        return self.budget.has_time_for_launches(
+            self._spent_seconds, self.usual_launch_seconds, launches, reserved_confirmations=0
+        )
 
-    def confirmable_count(self, most: int) -> int:
-        """How many candidates, of `most`, the budget has time to confirm with all blocks."""
-        return next((count for count in range(most, 0, -1) if self.can_confirm(self.budget.confirm, count)), 0)
+    def confirmable_candidate_count(self, max_candidates: int) -> int:
+        """How many candidates, at most `max_candidates`, the budget has time to confirm with all blocks."""
+        return next(
+            (count for count in range(max_candidates, 0, -1) if self.has_time_to_confirm(self.budget.confirm, count)), 0
+        )
 
     def record_step(self, line: TuningStepLine) -> None:
         content = msgspec.structs.replace(line, time=0.0)
@@ -223,15 +240,21 @@ class ClusterEvaluator:
         else:
             self.writer.write(line)
 
-    def _charge_budget(self, launches: int, plan: int, *, reserved_confirmations: int) -> None:
-        """Count so many launches of the search; raises BudgetSpent if the budget has no time for them.
+    def _charge_search_launches(self, launches: int, plan: int, *, reserved_confirmations: int) -> None:
+        """Count launches of the search; raises BudgetSpent if the budget has no time for them.
 
         Only launches and seconds of the records count, so that a resumed tuning ends where it would have ended.
         """
-        reserved_confirmations = max(self.confirmable_count(reserved_confirmations), min(reserved_confirmations, 1))
+        reserved_confirmations = max(
+            self.confirmable_candidate_count(reserved_confirmations), min(reserved_confirmations, 1)
+        )
         over = self.budget.launches is not None and self._search_launches + launches > self.budget.launches
-        if over or not self.budget.has_time_for(
-            self._spent_seconds, self.launch_seconds, launches, plan, reserved_confirmations=reserved_confirmations
+        if over or not self.budget.has_time_for_launches(
+            self._spent_seconds,
+            self.usual_launch_seconds,
+            launches,
+            plan,
+            reserved_confirmations=reserved_confirmations,
         ):
             why = (
                 "its budget is used up"
@@ -242,7 +265,7 @@ class ClusterEvaluator:
         self._search_launches += launches
 
     def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> LaunchSample:
-        """The result of a launch, from the records or made now; its time counts. Raises BudgetSpent."""
+        """Return the result of a launch, from the records or made now; its time counts. Raises BudgetSpent."""
         name = candidate.config_name(self.baseline)
         key = (name, plan, block)
         if self.budget.seconds is not None and self._spent_seconds >= self.budget.seconds:
@@ -251,9 +274,9 @@ class ClusterEvaluator:
             prepared = self._plan_candidate(candidate, name)
             if isinstance(prepared, str):
                 return LaunchSample(None, prepared)
-            self._make_launch(PlannedLaunch(prepared[plan], name, plan, block))
+            self._launch_and_store_sample(PlannedLaunch(prepared[plan], name, plan, block))
             if not candidate.values:
-                self._check_baseline(self._samples_by_launch[key][0])
+                self._check_baseline_sample(self._samples_by_launch[key][0])
         sample, seconds = self._samples_by_launch[key]
         self._spent_seconds += seconds
         self._spent_launches += 1
@@ -261,21 +284,21 @@ class ClusterEvaluator:
             self._first_size_seconds.append(seconds)
         return sample
 
-    def _make_launch(self, job: PlannedLaunch) -> None:
+    def _launch_and_store_sample(self, job: PlannedLaunch) -> None:
         status = self.launch(job, self._next_index)
         if (interrupted := signals.pending_interruption()) is not None:
             raise interrupted
-        self._store_results(self._read_campaign())
+        self._store_launch_samples(self._read_campaign())
         if (job.config, job.plan, job.block) not in self._samples_by_launch:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
     def launch_label(self, job: PlannedLaunch) -> str:
-        """What progress calls the launch that is made next: ``search, launch 36, 1:52/5:00, message-size=4m``."""
+        """The text on the next launch in progress messages: ``search, launch 36, 1:52/5:00, message-size=4m``."""
         spent, budget = self._spent_seconds, self.budget.seconds
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
 
-    def _check_baseline(self, sample: LaunchSample) -> None:
+    def _check_baseline_sample(self, sample: LaunchSample) -> None:
         if sample.wrong:
             raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
@@ -286,7 +309,7 @@ class ClusterEvaluator:
             raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
 
     def _read_campaign(self) -> Campaign:
-        """The campaign as its records are now; only what is new in them is read."""
+        """Return the campaign as its records are now; only lines that were added since the last call are read."""
         self._records.read()
         while self._records.has_more:
             self._records.read()
@@ -295,7 +318,7 @@ class ClusterEvaluator:
             raise RunFailed(self._records.problem or f"{self.writer.records} is empty")
         return campaign
 
-    def _store_results(self, campaign: Campaign) -> None:
+    def _store_launch_samples(self, campaign: Campaign) -> None:
         for launch in campaign.launches:
             self._next_index = max(self._next_index, launch.index + 1)
             # A launch that failed because the disk was full says nothing about its config.
@@ -305,7 +328,7 @@ class ClusterEvaluator:
             key = (*launch.run_key, launch.block_index)
             if key not in self._samples_by_launch:
                 seconds = launch.end.seconds if launch.end else None
-                sample = sample_launch(launch, self.metric, of_command=campaign.command is not None)
+                sample = make_launch_sample(launch, self.metric, of_command=campaign.command is not None)
                 self._samples_by_launch[key] = sample, seconds or 0.0
 
     def _plan_candidate(self, candidate: Candidate, name: str) -> Sequence[PlannedRun] | str:
@@ -329,7 +352,7 @@ class ClusterEvaluator:
         if name not in self._recorded_configs:
             self._recorded_configs.add(name)
             config = Config(name=name, path=str(path), variables=variables)
-            self.writer.write(AddedConfigLine(config=config, settings=[value.id for value in candidate.values]))
+            self.writer.write(AddedConfigLine(config=config, settings=[value.value_id for value in candidate.values]))
         return self._configs[name]
 
 
@@ -337,9 +360,9 @@ def _minutes_text(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def candidate_config_text(baseline: str, candidate: Candidate) -> str:
-    """The text of a candidate's config: that of the baseline, then the settings, which take precedence."""
-    lines = [baseline.rstrip("\n"), ""] if baseline.strip() else []
+def candidate_config_text(baseline_text: str, candidate: Candidate) -> str:
+    """The text of a candidate's config file: that of the baseline, then its settings, which take precedence."""
+    lines = [baseline_text.rstrip("\n"), ""] if baseline_text.strip() else []
     settings = dict(variable for value in candidate.values for variable in value.variables)
     return "\n".join([*lines, *_export_lines(settings.items())]) + "\n"
 
@@ -348,17 +371,17 @@ def _export_lines(variables: Iterable[tuple[str, str]]) -> list[str]:
     return [f"export {name}={shlex.quote(text)}" for name, text in variables]
 
 
-def candidate_file_name(name: str) -> str:
-    """A file name for a candidate; a name that has to be changed gets a part of its checksum."""
-    plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", name)[:LONGEST_NAME].lstrip(".")
-    checksum = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
-    return plain if plain == name else f"{plain}-{checksum}"
+def candidate_file_name(candidate_name: str) -> str:
+    """A file name for a candidate's config; if characters of the name are replaced, part of a checksum is added."""
+    plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", candidate_name)[:LONGEST_NAME].lstrip(".")
+    checksum = hashlib.sha256(candidate_name.encode(errors="surrogateescape")).hexdigest()[:8]
+    return plain if plain == candidate_name else f"{plain}-{checksum}"
 
 
 def run_tuning(
-    task: TuningTask, output: Path, progress: ProgressDisplay, caller: CallingProgram
+    task: TuningTask, config_path: Path, progress: ProgressDisplay, caller: CallingProgram
 ) -> tuple[Campaign, int, str]:
-    """Search, confirm, and write the config that was found to `output`.
+    """Search, confirm, and write the config that was found; the campaign is new, or resumes an interrupted one.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
     The config is written before the campaign counts as finished.
@@ -370,7 +393,7 @@ def run_tuning(
         None if task.run.fresh else reopen_newest_campaign(results, line, lambda campaign: campaign.end is None)
     )
     timing = TuningTiming.from_task(task)
-    fitting = None if unfinished else timing.fit_search()
+    fitting = None if unfinished else timing.choose_affordable_search()
     status, problem, untried = 0, "", False
     with (
         caller.signals(),
@@ -383,7 +406,7 @@ def run_tuning(
         else:
             write_first_records(writer, line, jobs)
         if fitting is not None:
-            timing.print_forecast(fitting)
+            timing.print_duration_forecast(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
                 with signals.allow_interruption():
@@ -395,8 +418,8 @@ def run_tuning(
                     )
                     _search_and_confirm(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
-                    write_tuned_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
-                    untried = tuning_result_of(whole).tried_nothing
+                    write_tuned_config(whole, task.space, task.text, task.sizes, task.options.metric, config_path)
+                    untried = tuning_result_of(whole).has_tried_nothing
                     status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
@@ -416,16 +439,16 @@ def run_tuning(
 def _search_and_confirm(
     task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: ProgressDisplay
 ) -> None:
-    """Run the strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
+    """Run the search strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
     tune_options = task.options
 
-    def launch(job: PlannedLaunch, index: int) -> int:
+    def launch_and_note_seconds(job: PlannedLaunch, launch_index: int) -> int:
         began = time.monotonic()
         shown = LabelledProgress(progress, evaluator.launch_label(job))
         if task.command is None:
-            status = launch_merge(job, writer, shown, index)
+            status = launch_merge(job, writer, shown, launch_index)
         else:
-            status = launch_command(task.command, job, writer, shown, index)
+            status = launch_command(task.command, job, writer, shown, launch_index)
         if status == 0:
             timing.note_launch_seconds(job, time.monotonic() - began)
         return status
@@ -435,8 +458,8 @@ def _search_and_confirm(
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=task.plan_config,
-        launch=launch,
+        load=task.plan_runs_of_config,
+        launch=launch_and_note_seconds,
         metric=tuned_metric(RecordedPlan.from_options(task.head.plans[0])),
         seed=task.prepared[0].plan.seed,
         budget=TuningBudget(
@@ -448,53 +471,55 @@ def _search_and_confirm(
     )
     best, spent = Candidate(), None
     try:
-        fitting = fit_to_timed_baseline(task, timing, evaluator)
+        fitting = fit_search_to_timed_baseline(task, timing, evaluator)
         best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
     candidates = candidates_worth_confirming(read_campaign(writer.folder), task.values, best)
     together = candidates[
-        : max(evaluator.confirmable_count(max_candidates_to_confirm(options, evaluator.plan_count)), 1)
+        : max(evaluator.confirmable_candidate_count(max_candidates_to_confirm(options, evaluator.plan_count)), 1)
     ]
     first, names = [*together, Candidate()][0], ", ".join(each.config_name("") for each in together)
     if spent is not None:
         judged = tuning_result_of(read_campaign(writer.folder)).screened
         so_far = f"; best so far: {names}" if together else "; no candidate seems faster so far" if judged else ""
-        _record_stop(evaluator, first, f"{spent}{so_far}")
-        if together and not evaluator.can_confirm(blocks_needed_for_verdict(options, evaluator.plan_count)):
+        _record_early_end(evaluator, first, f"{spent}{so_far}")
+        if together and not evaluator.has_time_to_confirm(blocks_needed_for_verdict(options, evaluator.plan_count)):
             return
     try:
-        confirm_or_repair(first, evaluator, options, together[1:])
+        confirm_or_repair_best(first, evaluator, options, together[1:])
     except BudgetSpent as ended:
-        _record_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
+        _record_early_end(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def fit_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: ClusterEvaluator) -> AffordableSearch:
-    """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
+def fit_search_to_timed_baseline(
+    task: TuningTask, timing: TuningTiming, evaluator: ClusterEvaluator
+) -> AffordableSearch:
+    """Return the values and sizes that fit the budget, by launches of the baseline, made unless they are recorded.
 
-    Raises BudgetSpent if not even one setting fits.
+    So a resumed tuning finds the same. Raises BudgetSpent if not even one setting fits.
     """
     if evaluator.budget.seconds is None and task.command is None:
         return AffordableSearch(task.values, len(task.prepared))
     launch = evaluator.measure_baseline_seconds()  # which also shows whether a command works at all
     try:
-        fitting = timing.fit_search(launch)
+        fitting = timing.choose_affordable_search(launch)
         if fitting.sizes > 1 and launch > 0.0:
-            timing.measured = [launch, *evaluator.measure_seconds_by_size(fitting.sizes)]
-            fitting = timing.fit_search(launch)
+            timing.measured = [launch, *evaluator.measure_baseline_by_size(fitting.sizes)]
+            fitting = timing.choose_affordable_search(launch)
     except UsageError as short:
         raise BudgetSpent(str(short)) from None
-    for line in left_out_lines(task, fitting, evaluator.budget.seconds):
+    for line in make_left_out_record_lines(task, fitting, evaluator.budget.seconds):
         evaluator.record_step(line)
     evaluator.waiting = [value for value in task.values if value not in fitting.values]
     evaluator.prepared = task.prepared[: fitting.sizes]
     evaluator.budget.weights = timing.relative_launch_seconds[: fitting.sizes]
-    timing.print_forecast(fitting)
+    timing.print_duration_forecast(fitting)
     return fitting
 
 
-def _record_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
-    """Record why the search ended early, and its best candidate."""
+def _record_early_end(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
+    """Write a line to the records on why the search ended early, and with which best candidate."""
     name, against = candidate.config_name(evaluator.baseline), evaluator.baseline
     evaluator.record_step(TuningStepLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
@@ -502,12 +527,12 @@ def _record_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str)
 def candidates_worth_confirming(
     campaign: Campaign, values: Sequence[SettingValue], best: Candidate | None = None
 ) -> list[Candidate]:
-    """List the candidates that are worth a confirmation, the best first.
+    """Return the candidates that are worth a confirmation, the best first.
 
     First the `best` of the search, or the last combination of one that ended early; then the settings that gained alone
     and are not in that; then those that are undecided, if their estimate is a gain.
     """
-    by_id = {value.id: value for value in values}
+    by_id = {value.value_id: value for value in values}
     settings = {line.config.name: line.settings for line in campaign.added}
     # A resumed tuning has lines of its confirmation.
     steps = list(itertools.takewhile(lambda line: line.decision != STOPPED and line.phase != CONFIRM, campaign.tuning))
@@ -530,27 +555,38 @@ def candidates_worth_confirming(
 
 
 def write_tuned_config(
-    campaign: Campaign, space: TuningSpace, baseline: str, sizes: Sequence[str], metric: str, output: Path
+    campaign: Campaign,
+    space: TuningSpace,
+    baseline_text: str,
+    size_names: Sequence[str],
+    metric: str,
+    output_path: Path,
 ) -> None:
-    """Write the config that was found, if there is one, to `output`; parameters as of `tuned_config_text`."""
+    """Write the config that was found, if there is one, to `output_path`; parameters as of `tuned_config_text`."""
     result = tuning_result_of(campaign)
     if result.winner is None:
         return
-    text = tuned_config_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
+    text = tuned_config_text(campaign, result, space, baseline_text=baseline_text, size_names=size_names, metric=metric)
     try:
-        with replace_file(output) as stream:
+        with replace_file(output_path) as stream:
             stream.write(text.encode())
     except OSError as error:
-        raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error
+        raise RunFailed(f"--output {output_path} was not written: {error.strerror}; {RESUME}") from error
 
 
 def tuned_config_text(
-    campaign: Campaign, result: TuningResult, space: TuningSpace, *, baseline: str, sizes: Sequence[str], metric: str
+    campaign: Campaign,
+    result: TuningResult,
+    space: TuningSpace,
+    *,
+    baseline_text: str,
+    size_names: Sequence[str],
+    metric: str,
 ) -> str:
-    """The text of the config file for what was found.
+    """The text of the config file for what was found: comments on its measurement, the baseline, then the settings.
 
-    `baseline`: the text of the baseline's config; empty for the built-in defaults. `sizes`: the name of each plan:
-    ``1,000,000 rows per chunk``.
+    `baseline_text`: the text of the baseline's config; empty for the built-in defaults. `size_names`: the name of each
+    problem size: ``1,000,000 rows per chunk``.
     """
     assert result.winner is not None
     launch = next(launch for launch in campaign.launches if launch.line is not None)
@@ -567,14 +603,14 @@ def tuned_config_text(
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
         *(
-            f"# {result.measured_text(metric, sizes[line.plan])}: {_speed_up_text(line)}, {line.reason}."
+            f"# {result.measured_quantity_text(metric, size_names[line.plan])}: {_speed_up_text(line)}, {line.reason}."
             for line in result.confirmation_steps
         ),
     ]
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
-    values = {value.id: value for value in space.values}
-    if baseline.strip():
-        lines += ["", f"# The text of {start}:", baseline.rstrip("\n")]
+    values = {value.value_id: value for value in space.values}
+    if baseline_text.strip():
+        lines += ["", f"# The text of {start}:", baseline_text.rstrip("\n")]
     for setting in result.winner.settings:
         step = result.contributions[setting]
         versus = " compared with this config without it" if step and step.phase == ABLATE else " alone"

@@ -53,7 +53,7 @@ from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
-from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_space, ucx_version_fulfils
+from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_tuning_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_bytes, format_count, format_duration, plural
 from merge_bench.view.titles import command_text
@@ -65,7 +65,7 @@ _MESSAGE_SIZE = BY_KEY["message_size"].environment_variable
 
 @dataclass(frozen=True)
 class TuningContext:
-    """The machine, UCX and baseline of a tuning, as far as they are known before the first launch.
+    """The machine, UCX and baseline of a tuning, by which values are left out before the first launch.
 
     - `conditions`: those of `space.CONDITIONS` that hold
     - `ucx`: the version of UCX; None if it is unknown
@@ -89,24 +89,32 @@ class TuningContext:
     transports: frozenset[str] | None = None
 
 
-def make_command_context(command: CommandPlan, planned_run: PlannedRun, *, look: bool) -> TuningContext:
-    """The context of a command under its baseline; `look`: whether to run it once for its lanes, if its plan asks."""
+def make_command_tuning_context(
+    command: CommandPlan, planned_run: PlannedRun, *, run_for_transports: bool
+) -> TuningContext:
+    """Make the tuning context of a command under its baseline config.
+
+    `run_for_transports`: whether to run the command once to find its transports, if its plan asks for that.
+    """
     settings = dict(planned_run.settings.environment)
-    variables = {**_surrounding_variables(), **settings}
+    variables = {**_relevant_process_variables(), **settings}
     version, names = find_ucx_of_command(planned_run)
-    transports = find_transports_of_command(command, planned_run) if command.lanes and look else None
+    transports = find_transports_of_command(command, planned_run) if command.lanes and run_for_transports else None
     conditions = conditions_of_command(command.argv, variables)
     return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
 
 
-def _surrounding_variables() -> dict[str, str]:
+def _relevant_process_variables() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
 
 
 def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> TuningContext:
-    """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
+    """Make the tuning context of merges under their baseline config.
+
+    `run_options`: options of the command line; those that are given are fixed, except ``--chunk``.
+    """
     plan, settings = planned_run.plan, planned_run.settings
-    variables = {**_surrounding_variables(), **settings.environment}
+    variables = {**_relevant_process_variables(), **settings.environment}
     variables |= settings.ucx_selection_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
@@ -147,19 +155,19 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
 
 
 def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[SettingValue, ...], tuple[PrunedValue, ...]]:
-    """Split the values of a space into those that can be tried and those that cannot, with reasons."""
+    """Split the values of a tuning space into those that can be tried and those that cannot, with reasons."""
     values, pruned = list[SettingValue](), list[PrunedValue]()
     for setting in space.settings:
         for value in setting.values:
-            if (reason := _reason_to_skip(setting, value, context)) is None:
+            if (reason := _reason_to_skip_value(setting, value, context)) is None:
                 values.append(value)
             else:
-                pruned.append(PrunedValue(value=value.id, reason=reason))
+                pruned.append(PrunedValue(value=value.value_id, reason=reason))
     return tuple(values), tuple(pruned)
 
 
-def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
-    """Why a value makes no sense in this context; None if it can be tried."""
+def _reason_to_skip_value(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
+    """The reason why a value makes no sense in this tuning; None if it can be tried."""
     if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
         return f"{own} is an option of merges"
     if context.transports is not None:
@@ -179,28 +187,35 @@ def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContex
     if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):
         return "the baseline already has this value"
     if (chunk := context.chunk_bytes) is not None and all(
-        _message_stays_whole(*each, context, chunk) for each in value.variables
+        _leaves_messages_unsplit(*each, context, chunk) for each in value.variables
     ):
         return f"no message is that long: a chunk has {format_bytes(chunk)}"
     return None
 
 
-def _message_stays_whole(name: str, text: str, context: TuningContext, longest: int) -> bool:
-    """Whether a message of `longest` bytes is split neither by this message size nor by the baseline's."""
-    limits = (BY_VARIABLE[name].parse(text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
-    return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
+def _leaves_messages_unsplit(variable: str, value_text: str, context: TuningContext, longest_bytes: int) -> bool:
+    """Whether messages of up to `longest_bytes` are split neither by this message size nor by the baseline's.
+
+    `variable`, `value_text`: the variable that a value sets, and its new value; another one than message size is False.
+    """
+    limits = (
+        (BY_VARIABLE[variable].parse(value_text), context.options.get(variable))
+        if variable == _MESSAGE_SIZE
+        else (None,)
+    )
+    return all(isinstance(limit, int) and (limit == 0 or limit >= longest_bytes) for limit in limits)
 
 
-def _is_set_by_baseline(name: str, text: str, context: TuningContext) -> bool:
-    """Whether the baseline sets this variable to the same value."""
-    if name.startswith(PREFIX):
-        return name in context.options and BY_VARIABLE[name].parse(text) == context.options[name]
-    return context.baseline.get(name) == text
+def _is_set_by_baseline(variable: str, value_text: str, context: TuningContext) -> bool:
+    """Whether the baseline's config already gives `variable` the value in `value_text`."""
+    if variable.startswith(PREFIX):
+        return variable in context.options and BY_VARIABLE[variable].parse(value_text) == context.options[variable]
+    return context.baseline.get(variable) == value_text
 
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A tuning as it is decided before the first launch.
+    """A tuning as it is decided before the first launch: its plans, its values, and what the command line gave.
 
     `head`: the first line of the records. `baseline`, `text`: the name of the baseline, and the text of its config;
     empty for the built-in defaults. `prepared`: the plan of each size. `space`, `values`, `pruned`: the tuning space,
@@ -221,35 +236,35 @@ class TuningTask:
     run: RunOptions
     command: CommandPlan | None = None
 
-    def plan_config(self, name: str | Path | None) -> list[PlannedRun]:
-        """Plan each size under the config with this name or path; None: without a config."""
-        return _plan_config(name, self.run, self.command)
+    def plan_runs_of_config(self, config: str | Path | None) -> list[PlannedRun]:
+        """Plan a run of each problem size under the config with this name or path; None: without a config."""
+        return _plan_runs_of_config(config, self.run, self.command)
 
 
 def make_tuning_task(
-    baseline: str | None, options: TuneOptions, run: RunOptions, command: CommandPlan | None = None
+    baseline: str | None, options: TuneOptions, run_options: RunOptions, command: CommandPlan | None = None
 ) -> TuningTask:
-    """Read the baseline and the space, plan the sizes, and leave out values that make no sense here.
+    """Read the baseline and the tuning space, plan the problem sizes, and leave out values that make no sense here.
 
-    `command`: what is tuned; None: merges. Raises UsageError if an option, the baseline or the space is wrong, or the
-    launches that are allowed cannot decide anything.
+    `command`: the command that is tuned; None: merges. Raises UsageError if an option, the baseline or the space is
+    wrong, or the launches that are allowed cannot decide anything.
     """
-    space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
+    space = read_tuning_space(Path(options.space or SPACE), trusted=run_options.trust_config)
     if options.only:
-        space = space.restricted_to(options.only)
-    prepared = _plan_config(baseline, run, command)
+        space = space.restricted_to_names(options.only)
+    prepared = _plan_runs_of_config(baseline, run_options, command)
     config = prepared[0].config
     line = make_config_record(prepared[0])
     if command is None:
         _check_run_can_be_tuned(prepared[0], options)
-        context = make_tuning_context(prepared[0], run)
+        context = make_tuning_context(prepared[0], run_options)
     else:
-        context = make_command_context(command, prepared[0], look=not run.dry_run)
+        context = make_command_tuning_context(command, prepared[0], run_for_transports=not run_options.dry_run)
     kept, pruned = prune_space(space, context)
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
-    if set(line.name.split("+")) <= {value.id for value in space.values}:
+    if set(line.name.split("+")) <= {value.value_id for value in space.values}:
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
@@ -257,7 +272,7 @@ def make_tuning_task(
     about = {
         "strategy": options.strategy,
         "space": space.sha256,
-        "values": [value.id for value in kept],
+        "values": [value.value_id for value in kept],
         "metric": options.metric,
         "threshold": options.threshold,
         "blocks": options.most_blocks,
@@ -266,7 +281,7 @@ def make_tuning_task(
     }
     if command is None:
         plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
-        sizes = _size_names(prepared)
+        sizes = _problem_size_names(prepared)
     else:
         command = msgspec.structs.replace(command, lanes=False)  # they are known now
         release = prepared[0].plan.ucx
@@ -277,31 +292,35 @@ def make_tuning_task(
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)
     text = read_regular_file(config.path).decode() if config is not None else ""
-    return TuningTask(head, line.name, text, prepared, space, kept, pruned, sizes, options, run, command)
+    return TuningTask(head, line.name, text, prepared, space, kept, pruned, sizes, options, run_options, command)
 
 
-def _size_names(prepared: Sequence[PlannedRun]) -> list[str]:
-    several = len({each.plan.workers for each in prepared}) > 1
+def _problem_size_names(planned_runs: Sequence[PlannedRun]) -> list[str]:
+    several = len({each.plan.workers for each in planned_runs}) > 1
     return [
         (f"{format_count(each.plan.rows_per_chunk)} rows per chunk" if each.plan.rows_per_chunk else "the given tables")
         + f", {each.plan.workers} workers" * several
-        for each in prepared
+        for each in planned_runs
     ]
 
 
-def _plan_config(name: str | Path | None, run: RunOptions, command: CommandPlan | None) -> list[PlannedRun]:
-    return plan_baseline_runs(name, run) if command is None else plan_command_runs(name, command, run)
+def _plan_runs_of_config(
+    config: str | Path | None, run_options: RunOptions, command: CommandPlan | None
+) -> list[PlannedRun]:
+    return plan_merge_runs(config, run_options) if command is None else plan_command_runs(config, command, run_options)
 
 
-def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
-    """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
-    tables = run.left is not None or run.workload not in ("auto", "synthetic")
-    sized_run = run if tables or "chunk" in run.sources else run.with_command_line_values(chunk=SIZES)
+def plan_merge_runs(config: str | Path | None, run_options: RunOptions) -> list[PlannedRun]:
+    """Plan merges under a config, a run for each size of ``--chunk``: few iterations, no measurement of the link."""
+    tables = run_options.left is not None or run_options.workload not in ("auto", "synthetic")
+    sized_run = (
+        run_options if tables or "chunk" in run_options.sources else run_options.with_command_line_values(chunk=SIZES)
+    )
     ready: list[PlannedRun] = []
     several = [key for key in SWEPT if key != "ucx"]
-    for variant in plan_runs(None if name is None else str(name), sized_run, allowed_several=several):
+    for variant in plan_runs(None if config is None else str(config), sized_run, allowed_several=several):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
-        if run.iterations is None:
+        if run_options.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
             plan = replace(plan, iterations=SMALL_ITERATIONS if rows <= SMALL_ROWS else LARGE_ITERATIONS)
         if all(plan != other.plan for other in ready):  # sizes of --chunk do not apply to tables that a config names
@@ -310,7 +329,7 @@ def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[Planned
 
 
 def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> None:
-    """Raise UsageError if this run cannot be tuned, whatever the space."""
+    """Raise UsageError if this run cannot be tuned with any tuning space."""
     if not planned_run.launcher.owns_processes:
         raise UsageError(
             "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
@@ -324,15 +343,18 @@ def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> No
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
-def _check_limits_allow_verdict(options: TuneOptions, first_block: int, sizes: int) -> None:
-    """Raise UsageError for limits with which nothing could be judged or confirmed."""
-    needed = first_block * SearchOptions.least
+def _check_limits_allow_verdict(options: TuneOptions, first_block_launches: int, size_count: int) -> None:
+    """Raise UsageError if the limits on launches or blocks are too low to judge or confirm anything.
+
+    `first_block_launches`: launches of the largest block. `size_count`: number of problem sizes.
+    """
+    needed = first_block_launches * SearchOptions.least
     if options.max_launches is not None and options.max_launches < needed:
         raise UsageError(
             f"--max-launches {options.max_launches} is too few: these settings need at least {needed}; raise it,"
             " or try fewer settings with --only"
         )
-    least = blocks_needed_for_verdict(SearchOptions(), sizes)
+    least = blocks_needed_for_verdict(SearchOptions(), size_count)
     if options.confirm < least:
         raise UsageError(f"--confirm {options.confirm} is too low; use at least {least}")
 
@@ -345,10 +367,11 @@ LAUNCH_MARGIN = 1.2
 
 @dataclass(frozen=True)
 class TuningCosts:
-    """How many launches a tuning makes, and how long they take.
+    """The number of launches that a tuning makes, and how long they take.
 
-    `launch_seconds`: seconds of a launch at each size; `first_block_launches`: launches of the first block with these
-    values; `confirm_blocks`: blocks of the confirmation; `less`: what makes a tuning shorter.
+    `launch_seconds`: seconds of a launch at each problem size. `first_block_launches`: gives the launches of the first
+    block with these values. `confirm_blocks`: blocks of the confirmation. `less`: what makes a tuning shorter, for an
+    error message.
     """
 
     launch_seconds: Sequence[float]
@@ -357,49 +380,49 @@ class TuningCosts:
     less: str = "a smaller --chunk or --confirm"
 
     def search_seconds(self, values: Sequence[SettingValue]) -> float:
-        """Seconds until each of `values` can be judged, after the least number of blocks."""
+        """Seconds of the search until each of `values` can be judged, after the least number of blocks."""
         return SearchOptions.least * self.first_block_launches(values) * self.launch_seconds[0]
 
-    def confirmation_seconds(self, sizes: int | None = None) -> float:
-        """Seconds of the confirmation of one candidate at the first `sizes`, by default at all."""
-        return 2 * self.confirm_blocks * sum(self.launch_seconds[:sizes])
+    def confirmation_seconds(self, size_count: int | None = None) -> float:
+        """Seconds of the confirmation of one candidate at the first `size_count` problem sizes, by default at all."""
+        return 2 * self.confirm_blocks * sum(self.launch_seconds[:size_count])
 
 
 @dataclass(frozen=True)
 class AffordableSearch:
-    """What a budget has time for: to try `values`, and to confirm at the first `sizes`."""
+    """The part of a tuning that a budget has time for: try `values`, and confirm at the first `sizes` problem sizes."""
 
     values: tuple[SettingValue, ...]
     sizes: int
 
 
-def fit_to_budget(values: Sequence[SettingValue], costs: TuningCosts, budget: float) -> AffordableSearch:
-    """The first `values`, as many as can be judged within `budget` seconds, with one of them confirmed.
+def fit_search_to_budget(values: Sequence[SettingValue], costs: TuningCosts, budget_seconds: float) -> AffordableSearch:
+    """Choose the first values, as many as can be judged within the budget, with one of them confirmed.
 
     Sizes of the confirmation are left out, the last first, if not all values fit with them. Raises UsageError if one
-    value at one size does not fit; it names a budget that suffices, with some to spare.
+    value at one size does not fit; the message names a budget that suffices, with some to spare.
     """
     fewer = [(len(values), sizes) for sizes in range(len(costs.launch_seconds), 1, -1)]
     fewer += [(count, 1) for count in range(len(values), 0, -1)]
     for count, sizes in fewer:
-        if costs.search_seconds(values[:count]) + costs.confirmation_seconds(sizes) <= budget:
+        if costs.search_seconds(values[:count]) + costs.confirmation_seconds(sizes) <= budget_seconds:
             return AffordableSearch(tuple(values[:count]), sizes)
     least = costs.search_seconds(values[:1]) + costs.confirmation_seconds(1)
     launches = SearchOptions.least * costs.first_block_launches(values[:1]) + 2 * costs.confirm_blocks
     raise UsageError(
-        f"--budget {_duration_text(budget)} is too short to judge and confirm even one setting, which takes"
+        f"--budget {_duration_text(budget_seconds)} is too short to judge and confirm even one setting, which takes"
         f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
         f" {rounded_up_duration_text(_SPARE * least)} or more, or {costs.less}"
     )
 
 
 def _duration_text(seconds: float) -> str:
-    """A duration as ``--budget`` takes it: ``90s``, ``3m``."""
+    """A duration in the form of ``--budget``: ``90s``, ``3m``."""
     return f"{seconds / 60:g}m" if seconds >= 120 else f"{seconds:g}s"
 
 
 def rounded_up_duration_text(seconds: float) -> str:
-    """A duration as ``--budget`` takes it, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
+    """A duration in the form of ``--budget``, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
     return _duration_text(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)
 
 
@@ -407,8 +430,9 @@ def rounded_up_duration_text(seconds: float) -> str:
 class TuningTiming:
     """The times of a tuning's launches, and the forecast of its duration that was printed last.
 
-    `expected`: how long a launch takes; `jobs`: a launch of each size; `has_noted`: whether a launch has ended;
-    `printed`: what was said to fit; `measured`: seconds of a launch at the first sizes, once they are measured.
+    `expected`: estimates how long a launch takes. `jobs`: a launch of each problem size. `has_noted`: whether a launch
+    has ended. `printed`: the search whose forecast was printed. `measured`: seconds of a launch at the first sizes,
+    once they are measured.
     """
 
     task: TuningTask
@@ -420,60 +444,67 @@ class TuningTiming:
 
     @classmethod
     def from_task(cls, task: TuningTask) -> TuningTiming:
-        """The timing of a tuning that has not begun."""
+        """Make the timing of a tuning of which no launch was made yet."""
         jobs = [PlannedLaunch(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-        rule = launch_seconds_by_rule if task.command is None else _no_rule
+        rule = launch_seconds_by_rule if task.command is None else _unknown_launch_seconds
         return cls(task, LaunchTimeEstimator(task.prepared[0].settings.results, task.head.plans, rule), jobs)
 
     @property
     def relative_launch_seconds(self) -> tuple[float, ...]:
-        """Time of a launch at each size as a multiple of that at the first: as measured, else by the rule of thumb.
+        """The time of a launch at each problem size as a multiple of that at the first.
 
-        So it stays the same when the tuning is resumed.
+        Measured if possible, else by the rule of thumb, so that it stays the same when the tuning is resumed.
         """
         usual = [self.expected.rule_seconds(job) for job in self.jobs]
         ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
         measured = [seconds / self.measured[0] for seconds in self.measured]
         return (*measured, *tuple(ruled)[len(measured) :])
 
-    def fit_search(self, launch: float | None = None) -> AffordableSearch:
-        """Choose the values and sizes that fit the budget: all without a budget, or if no time of a launch is known.
+    def choose_affordable_search(self, launch_seconds: float | None = None) -> AffordableSearch:
+        """Choose the values and sizes that fit the budget; all without a budget, or without an expected launch time.
 
-        `launch`: seconds of a launch at the first size, once it is measured. Raises UsageError if the budget is too
-        short for one setting.
+        `launch_seconds`: seconds of a launch at the first size, once they are measured. Raises UsageError if the budget
+        is too short for one setting.
         """
-        costs, budget = self._costs(LAUNCH_MARGIN, launch), self.task.options.budget
+        costs, budget = self._estimate_costs(LAUNCH_MARGIN, launch_seconds), self.task.options.budget
         if costs is None or budget is None:
             return AffordableSearch(self.task.values, len(self.jobs))
-        return fit_to_budget(self.task.values, costs, budget)
+        return fit_search_to_budget(self.task.values, costs, budget)
 
     def note_launch_seconds(self, job: PlannedLaunch, seconds: float) -> None:
-        """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
+        """Note the seconds of a launch; without a budget, print the forecast again after the first launch."""
         baseline_job = PlannedLaunch(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
         self.expected.add_measured_launch(baseline_job, seconds)
         if not self.has_noted:
             self.has_noted = True
             if self.task.options.budget is None:
-                self.print_forecast(AffordableSearch(self.task.values, len(self.jobs)))
+                self.print_duration_forecast(AffordableSearch(self.task.values, len(self.jobs)))
 
-    def print_forecast(self, fitting: AffordableSearch) -> None:
-        """Print how long the tuning takes, and what has to wait; nothing if the same was printed before."""
-        if fitting != self.printed:
-            for sentence in self.forecast_sentences(fitting):
+    def print_duration_forecast(self, affordable_search: AffordableSearch) -> None:
+        """Print how long the tuning takes, and which values wait; nothing if the same search was printed before."""
+        if affordable_search != self.printed:
+            for sentence in self.duration_forecast_sentences(affordable_search):
                 print_message(sentence)
-        self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else fitting
+        self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else affordable_search
 
-    def forecast_sentences(self, fitting: AffordableSearch) -> list[str]:
-        """Sentences on how long the tuning takes, and which candidates and sizes have to wait."""
-        costs, budget = self._costs(), self.task.options.budget
+    def duration_forecast_sentences(self, affordable_search: AffordableSearch) -> list[str]:
+        """Return sentences on how long the tuning takes, and which candidates and problem sizes have to wait."""
+        costs, budget = self._estimate_costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
             return [f"{limit}; {unknown}" if limit else unknown]
-        blocks, count = self.task.options.most_blocks, len(fitting.values)
-        first = costs.first_block_launches(fitting.values)
-        quick, most, confirming = SearchOptions.least * first, blocks * first, 2 * costs.confirm_blocks * fitting.sizes
-        search, confirmation = costs.search_seconds(fitting.values), costs.confirmation_seconds(fitting.sizes)
+        blocks, count = self.task.options.most_blocks, len(affordable_search.values)
+        first = costs.first_block_launches(affordable_search.values)
+        quick, most, confirming = (
+            SearchOptions.least * first,
+            blocks * first,
+            2 * costs.confirm_blocks * affordable_search.sizes,
+        )
+        search, confirmation = (
+            costs.search_seconds(affordable_search.values),
+            costs.confirmation_seconds(affordable_search.sizes),
+        )
         source = "as the first launches took" if self.has_noted else self.expected.describe_estimate_source(self.jobs)
         sentences = [
             f"this takes about {format_duration(search)} ({quick} launches) if each candidate is decided after"
@@ -485,17 +516,17 @@ class TuningTiming:
             f" {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
             f" ({confirming}) to confirm one ({source})"
         ]
-        missing = [value.id for value in self.task.values if value not in fitting.values]
+        missing = [value.value_id for value in self.task.values if value not in affordable_search.values]
         if missing:
             waiting = f"{len(missing)} of {len(self.task.values)} candidates wait until there is time for them"
             sentences.append(f"{waiting}: {', '.join(missing)}")
-        if sizes := self.task.sizes[fitting.sizes :]:
+        if sizes := self.task.sizes[affordable_search.sizes :]:
             sentences.append(f"the budget has no time for a confirmation at {' and '.join(sizes)}")
         return sentences
 
-    def _costs(self, margin: float = 1.0, launch: float | None = None) -> TuningCosts | None:
-        if launch is not None:
-            seconds: list[float | None] = [launch * weight for weight in self.relative_launch_seconds]
+    def _estimate_costs(self, margin: float = 1.0, launch_seconds: float | None = None) -> TuningCosts | None:
+        if launch_seconds is not None:
+            seconds: list[float | None] = [launch_seconds * weight for weight in self.relative_launch_seconds]
         else:
             seconds = [self.expected.launch_seconds(job) for job in self.jobs]
         launches = [margin * each for each in seconds if each is not None]
@@ -507,25 +538,28 @@ class TuningTiming:
         return TuningCosts(launches, first_block, self.task.options.confirm)
 
 
-def _no_rule(job: PlannedLaunch) -> float | None:
-    """How long a command takes is not known before its first launch."""
+def _unknown_launch_seconds(job: PlannedLaunch) -> float | None:
+    """Return None for any launch: the time of a command is not known before its first launch."""
     return None
 
 
-def left_out_lines(task: TuningTask, fitting: AffordableSearch, budget: float | None) -> list[TuningStepLine]:
-    """A line of the records for each value and each size that the budget leaves out."""
-    reason = "" if budget is None else f"the budget of {format_duration(budget)} has no time for it"
-    missing = [value.id for value in task.values if value not in fitting.values]
+def make_left_out_record_lines(
+    task: TuningTask, affordable_search: AffordableSearch, budget_seconds: float | None
+) -> list[TuningStepLine]:
+    """Make a record line for each value and each problem size that the budget leaves out."""
+    reason = "" if budget_seconds is None else f"the budget of {format_duration(budget_seconds)} has no time for it"
+    missing = [value.value_id for value in task.values if value not in affordable_search.values]
     absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
-    absent += [(task.baseline, None, plan) for plan in range(fitting.sizes, len(task.prepared))]
+    absent += [(task.baseline, None, plan) for plan in range(affordable_search.sizes, len(task.prepared))]
     common: dict[str, Any] = {"phase": "search", "against": task.baseline, "decision": LEFT_OUT, "reason": reason}
     return [TuningStepLine(config=name, setting=setting, plan=plan, **common) for name, setting, plan in absent]
 
 
-def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
-    """Seconds in which a recorded tuning could give each candidate all its blocks, and confirm one.
+def seconds_to_decide_candidates(campaign: Campaign, space_path: Path | None = None) -> float | None:
+    """Seconds in which a recorded tuning could give each candidate all its blocks, and confirm one of them.
 
-    None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
+    None if that is not known: without a launch of the baseline, or if the space at `space_path` is not the one that was
+    tuned.
     """
     plan, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
     lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.run_key == (baseline, 0)]
@@ -534,10 +568,10 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
     if plan is None or strategy is None or plan.blocks is None or plan.confirm is None or not known_lengths:
         return None
     try:
-        tuned_space = read_space(space or SPACE)
+        tuned_space = read_tuning_space(space_path or SPACE)
     except UsageError:
         return None
-    values = [value for value in tuned_space.values if value.id in plan.values]
+    values = [value for value in tuned_space.values if value.value_id in plan.values]
     if tuned_space.sha256 != plan.space or len(values) < len(plan.values):
         return None
     usual = [_rule_of_thumb_seconds(plan) for plan in campaign.plans]
@@ -547,7 +581,7 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
 
 
 def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
-    """Seconds of a launch by the rule of thumb, of use only as a ratio of two sizes; None for tables."""
+    """Seconds of a launch by the rule of thumb, of use only as a ratio of two problem sizes; None for given tables."""
     if (
         plan.rows_per_chunk is None
         or plan.iterations is None

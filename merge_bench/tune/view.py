@@ -83,22 +83,22 @@ _LETTERS = 36
 """Most letters of a row's label; a drawing shortens longer ones in their middle, where the size begins."""
 
 
-def print_tuning(
+def print_tuning_result(
     result: TuningResult,
     *,
     sizes: Sequence[str],
     metric: str,
     pruned: Sequence[PrunedValue] = (),
     details: bool = True,
-    step: NextStep | None = None,
+    next_step: NextStep | None = None,
     remarks: Sequence[str] = (),
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print a result on `file` (standard output), the conclusion last, so that a terminal shows it.
+    """Print the result of a tuning on `file` (standard output); the conclusion is last, so that a terminal shows it.
 
-    `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
-    `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
+    `sizes`: the name of each problem size. `pruned`: values that cannot help here. `details`: whether to name each of
+    them. `next_step`: what to do next. `remarks`: where files are. `width`: of a terminal.
     """
     with open_page(file, width) as page:
         write_search_steps(page, result, sizes)
@@ -111,23 +111,25 @@ def print_tuning(
             page.add_paragraph(
                 f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
             )
-        write_tuning_outcome(page, result, sizes, metric, step.note if step is not None else "")
+        write_tuning_outcome(page, result, sizes, metric, next_step.note if next_step is not None else "")
         page.add_paragraph("")
-        if step is not None:
-            page.add_next_command(step.command, step.does)
+        if next_step is not None:
+            page.add_next_command(next_step.command, next_step.does)
         for remark in remarks:
             page.add_unwrapped(remark)
 
 
 def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -> None:
-    """Write every step of the search, in tables."""
+    """Write the tables of a tuning with every step of the search and of the confirmation."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
     singles = [
         replace(line, reason=BEST_ESTIMATE) if decision_text(line) == UNDECIDED and line.config in new else line
         for line in result.singles
     ]
-    _write_step_table(page, f"Single settings against {result.baseline}{where}", singles, sets=result.variables)
+    _write_step_table(
+        page, f"Single settings against {result.baseline}{where}", singles, variables_by_setting=result.variables
+    )
     if (noise := result.noise_floor) is not None:
         page.add_paragraph(
             f"Noise: {noise.reason} ({result.baseline} against its own copy:"
@@ -140,7 +142,7 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
         page, "Combined, strongest setting first; each compared with the config without the setting", result.combined
     )
     _write_step_table(page, "Removed again; each compared with the config without the setting", result.ablated)
-    _write_step_table(page, "Confirmation on new launches", result.confirmed, sizes=sizes)
+    _write_step_table(page, "Confirmation on new launches", result.confirmed, size_names=sizes)
     if result.interactions:
         page.add_heading("Settings that help alone but not together")
         for line in result.interactions:
@@ -150,12 +152,15 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
 
 
 def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
-    """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
-    page.add_heading(result.outcome)
+    """Write what a tuning found, how sure that is at each problem size, and what was not decided.
+
+    `note`: a sentence on the next step.
+    """
+    page.add_heading(result.outcome_heading)
     several = len({line.config for line in result.confirmation_steps}) > 1
     for line in result.confirmation_steps:
         page.add_paragraph(
-            f"{f'{line.config}, ' if several else ''}{result.measured_text(metric, sizes[line.plan])}:"
+            f"{f'{line.config}, ' if several else ''}{result.measured_quantity_text(metric, sizes[line.plan])}:"
             f" {format_ratio(line.ratio)} ×"
             f" {result.baseline} {format_interval(line.low, line.high)}, {line.reason}"
         )
@@ -165,7 +170,7 @@ def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str],
 
 
 def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]:
-    """Sentences on what the search did not decide, why, and what makes its result doubtful."""
+    """Return sentences on what the search did not decide, why, and what makes its result doubtful."""
     sentences = []
     best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
     if result.baseline_differs_from_itself and noise is not None:
@@ -174,17 +179,17 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
             f" {format_interval(noise.low, noise.high)}),"
             " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
-    sentences += _count_sentences(result)
+    sentences += _decision_count_sentences(result)
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         untested = "" if result.broken_off else ", not confirmed on new launches"
-        sentences.append(f"{step.config}: {_estimate_text(step)} of the search{untested}.")
+        sentences.append(f"{step.config}: {_gain_estimate_text(step)} of the search{untested}.")
     size_phrases = ["" if result.of_command else f" at {size}" for size in sizes]
     sentences += [
-        f"New launches of {line.config}{size_phrases[line.plan]}: {_estimate_text(line)}, too few for a verdict."
+        f"New launches of {line.config}{size_phrases[line.plan]}: {_gain_estimate_text(line)}, too few for a verdict."
         for line in result.broken_off
     ]
-    sentences += _not_combined_sentences(result)
+    sentences += _uncombined_gain_sentences(result)
     if left_out:
         count = plural(len(left_out), "candidate")
         left_out_count = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
@@ -203,14 +208,14 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     return sentences
 
 
-def _estimate_text(line: TuningStepLine) -> str:
-    """``1.034 × default (0.981 to 1.090) in 4 blocks``."""
+def _gain_estimate_text(line: TuningStepLine) -> str:
+    """The estimated speed-up of a step as text: ``1.034 × default (0.981 to 1.090) in 4 blocks``."""
     estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
     return f"{estimate} in {plural(line.launches, 'block')}"
 
 
-def _count_sentences(result: TuningResult) -> list[str]:
-    """A sentence on how many candidates were decided in which way; none if all were decided."""
+def _decision_count_sentences(result: TuningResult) -> list[str]:
+    """Return a sentence on how many candidates were decided in which way; none if all were decided."""
     best, tested = result.best_undecided, {line.config for line in (*result.confirmed, *result.broken_off)}
     if not (result.undecided or result.no_gain_seen):
         return []
@@ -231,11 +236,11 @@ def _count_sentences(result: TuningResult) -> list[str]:
     untested = not result.broken_off and best.config == result.unconfirmed
     open_still = ", not confirmed on new launches" if untested else ""
     which = ":" if len(result.undecided) == 1 else "; the best of these is"
-    return [f"{sentence}{which} {best.config}: {_estimate_text(best)}{open_still}."]
+    return [f"{sentence}{which} {best.config}: {_gain_estimate_text(best)}{open_still}."]
 
 
-def _not_combined_sentences(result: TuningResult) -> list[str]:
-    """Sentences on why settings that gain alone are not in the candidate of a search that ended early."""
+def _uncombined_gain_sentences(result: TuningResult) -> list[str]:
+    """Return sentences on why settings that gain alone are not in the candidate of a search that ended early."""
     names = {name.partition("=")[0] for name in (result.best_config_name or "").split("+")}
     others = [each for each in result.not_combined if each.partition("=")[0] in names]
     rest = [each for each in result.not_combined if each not in others]
@@ -250,34 +255,37 @@ def _not_combined_sentences(result: TuningResult) -> list[str]:
 def _write_step_table(
     page: Page,
     title: str,
-    lines: Sequence[TuningStepLine],
+    steps: Sequence[TuningStepLine],
     *,
-    sizes: Sequence[str] | None = None,
-    sets: Mapping[str, str] | None = None,
+    size_names: Sequence[str] | None = None,
+    variables_by_setting: Mapping[str, str] | None = None,
 ) -> None:
     def text_column(heading: str, text: Callable[[TuningStepLine], str]) -> Column:
-        return Column(heading, [text(line) for line in lines], text=True)
+        return Column(heading, [text(line) for line in steps], text=True)
 
-    if not lines:
+    if not steps:
         return
     page.add_heading(title)
     measured = [
-        text_column("At", lambda line: sizes[line.plan] if sizes else ""),
-        Column("Speed-up", [format_ratio(line.ratio) for line in lines]),
+        text_column("At", lambda line: size_names[line.plan] if size_names else ""),
+        Column("Speed-up", [format_ratio(line.ratio) for line in steps]),
         text_column("Interval", lambda line: format_interval(line.low, line.high)),
-        Column("Blocks", [str(line.launches) for line in lines]),
+        Column("Blocks", [str(line.launches) for line in steps]),
     ]
     decided = [text_column("Decision", decision_text), text_column("Why", lambda line: line.reason)]
-    variables = text_column("Sets", lambda line: (sets or {}).get(line.setting or "", ""))
+    variables = text_column("Sets", lambda line: (variables_by_setting or {}).get(line.setting or "", ""))
     page.add_wide_table([text_column("Setting", step_name)], measured, decided, [variables])
 
 
-def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
-    """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
+def write_recorded_tuning_outcome(page: Page, campaign: Campaign, note: str) -> None:
+    """Write what a recorded tuning found and how sure that is, with a chart, and the settings of the config.
+
+    `note`: a sentence on what was not decided.
+    """
     result = ended_tuning_result_of(campaign)
     tuning = campaign.plans[0].tune
     write_tuning_outcome(page, result, _problem_size_texts(campaign), (tuning and tuning.metric) or "throughput", note)
-    charts = phase_charts(decided_steps(campaign), _problem_size_texts(campaign).__getitem__)
+    charts = speed_up_charts_by_phase(decided_steps(campaign), _problem_size_texts(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.add_chart(chart)
     if result.winner is not None:
@@ -287,16 +295,16 @@ def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
 
 
 def write_tuning_section(page: Page, campaign: Campaign) -> None:
-    """Write the section of a report with every step of the search, and a chart for each phase."""
+    """Write the section of a report on a tuning: every step of the search, and a chart for each phase."""
     page.start_section("Tuning")
     sizes = _problem_size_texts(campaign)
     write_search_steps(page, tuning_result_of(campaign), sizes)
-    for chart in phase_charts(decided_steps(campaign), sizes.__getitem__):
+    for chart in speed_up_charts_by_phase(decided_steps(campaign), sizes.__getitem__):
         page.add_chart(chart)
 
 
 def _problem_size_texts(campaign: Campaign) -> list[str]:
-    """The problem size of each plan in words, by the number of the plan."""
+    """The problem size of each plan of a campaign in words, by the index of the plan."""
     return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
@@ -321,7 +329,7 @@ def write_published_effects(page: Page, effects: Sequence[SettingEffect]) -> Non
 
 
 def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
-    """The bar chart of published effects of single settings on throughput."""
+    """Make the bar chart of published effects of single settings on throughput."""
     names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
     return bar_chart(
         [
@@ -339,31 +347,34 @@ def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """A step of a tuning as a chart calls it; `kind`: what was decided."""
+    """A step of a tuning with its label in a chart.
+
+    `kind`: the decision, which gives its color and marker.
+    """
 
     label: str
     kind: str
     step: TuningStepLine
 
     @property
-    def ratio_text(self) -> str:
-        """The ratio of the step with its interval, as text."""
+    def ratio_with_interval_text(self) -> str:
+        """The step's speed-up with its interval, as text."""
         return format_ratio_with_interval(self.step.ratio, self.step.low, self.step.high)
 
 
 def draw_tuning_charts(
-    result: TuningResult, campaign: Campaign, plots: Sequence[Path], sizes: Sequence[str], metric: str
+    result: TuningResult, campaign: Campaign, plot_paths: Sequence[Path], sizes: Sequence[str], metric: str
 ) -> list[str]:
-    """Draw into the folder of `campaign`, and into `plots`; returns lines that name the files.
+    """Draw the chart of a tuning's result into the campaign's folder and into the files that ``--plot`` names.
 
-    Problems are printed on standard error.
+    Returns lines that name the files. Problems are printed on standard error.
     """
     chart = tuning_result_chart(result, sizes, metric)
     if chart.empty:
         return []
     own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
     lines = []
-    for path in dict.fromkeys([*own, *plots]):
+    for path in dict.fromkeys([*own, *plot_paths]):
         if problem := write_file_or_describe_failure(partial(draw_file, [chart], campaigns=[campaign]), path):
             print_message(problem)
         elif path not in own or path.suffix == ".png":
@@ -372,46 +383,51 @@ def draw_tuning_charts(
 
 
 def tuning_result_chart(result: TuningResult, sizes: Sequence[str], metric: str) -> Chart:
-    """The chart of a result: settings alone by their effect, settings in the combination, and the confirmation."""
+    """Make the chart of a tuning's result: single settings by effect, then the combination and the confirmation."""
     singles = sorted(result.singles, key=lambda step: -(step.ratio or 0.0))
     ablated = {step.setting: step for step in (*result.combined, *result.ablated)}
     confirmed = [(step, _config_and_size_label(step.config, sizes[step.plan])) for step in result.confirmation_steps]
-    outcome = " ".join(result.winner.settings) if result.winner else uncapitalize(result.outcome)
+    outcome = " ".join(result.winner.settings) if result.winner else uncapitalize(result.outcome_heading)
     return speed_up_forest_chart(
         {
-            "Each alone": [_make_estimate(step, str(step.setting)) for step in singles],
-            "In combination": [_make_estimate(step, str(name)) for name, step in ablated.items()],
-            "Confirmation": [_make_estimate(step, label) for step, label in confirmed],
+            "Each alone": [_make_step_estimate(step, str(step.setting)) for step in singles],
+            "In combination": [_make_step_estimate(step, str(name)) for name, step in ablated.items()],
+            "Confirmation": [_make_step_estimate(step, label) for step, label in confirmed],
         },
         title=f"Speed-up by setting over {result.baseline}: {outcome}",
-        axis=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
-        kinds=_OUTCOMES,
-        noise=result.noise_floor,
+        axis_title=f"Speed-up in {metric} over the config without the setting (1 = no difference), with interval",
+        decisions=_OUTCOMES,
+        noise_step=result.noise_floor,
     )
 
 
 def _config_and_size_label(config: str, size: str) -> str:
-    """A row's label, ``a=y+b=y, 1,000,000 rows``: the config is shortened, the size is whole."""
+    """The label of a chart's row, ``a=y+b=y, 1,000,000 rows``: a long config is shortened, the size is not."""
     size = size.removesuffix(" per chunk")
     return f"{shorten_middle(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
 
-def _make_estimate(step: TuningStepLine, label: str) -> StepEstimate:
+def _make_step_estimate(step: TuningStepLine, label: str) -> StepEstimate:
     decision = "kept" if decision_text(step) == "accepted" else decision_text(step)
     return StepEstimate(label, decision if decision in _OUTCOMES else "dropped", step)
 
 
-def phase_charts(steps: Sequence[TuningStepLine], size_of: Callable[[int], str]) -> list[Chart]:
-    """A chart of speed-ups by step for each phase of the tuning and each plan; `size_of`: gives a plan's name."""
+def speed_up_charts_by_phase(steps: Sequence[TuningStepLine], size_name_of_plan: Callable[[int], str]) -> list[Chart]:
+    """Make a chart of speed-ups by step for each phase of the tuning and each problem size.
+
+    `size_name_of_plan`: gives the name of a size from the plan's index.
+    """
     keys = dict.fromkeys((step.phase, step.plan) for step in steps)
     charts = [
-        _chart_of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_of(plan))
+        _speed_up_chart_of_phase(
+            [step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_name_of_plan(plan)
+        )
         for phase, plan in keys
     ]
     return [chart for chart in charts if not chart.empty]
 
 
-def _chart_of_phase(steps: Sequence[TuningStepLine], phase: str, size: str) -> Chart:
+def _speed_up_chart_of_phase(steps: Sequence[TuningStepLine], phase: str, size: str) -> Chart:
     noise = next((step for step in steps if decision_text(step) == NOISE), None)
     estimates = [
         StepEstimate(step.setting or step.config, decision_text(step), step) for step in steps if step is not noise
@@ -420,9 +436,9 @@ def _chart_of_phase(steps: Sequence[TuningStepLine], phase: str, size: str) -> C
     return speed_up_forest_chart(
         {"": estimates},
         title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
-        axis="Speed-up (1 = without the setting, more is better)",
-        kinds=list(dict.fromkeys(estimate.kind for estimate in estimates)),
-        noise=noise,
+        axis_title="Speed-up (1 = without the setting, more is better)",
+        decisions=list(dict.fromkeys(estimate.kind for estimate in estimates)),
+        noise_step=noise,
         note=f"Points: speed-up estimated from pairs in the same block; lines: its {lines}.",
     )
 
@@ -431,35 +447,35 @@ def speed_up_forest_chart(
     sections: Mapping[str, Sequence[StepEstimate]],
     *,
     title: str,
-    axis: str,
-    kinds: Sequence[str],
-    noise: TuningStepLine | None,
+    axis_title: str,
+    decisions: Sequence[str],
+    noise_step: TuningStepLine | None,
     note: str = "",
 ) -> Chart:
-    """A chart with a row for each title of a section and for each estimate, with its numbers on the right.
+    """Make a forest chart of speed-ups: a row for each section's title and each step, with its numbers on the right.
 
-    `sections`: estimates that belong together, by their title, which may be empty; empty ones are left out. `axis`: the
-    title of the axis of ratios. `kinds`: what may have been decided, in the order of the legend. `noise`: the step that
-    compared the baseline with itself; its interval is drawn as a band.
+    `sections`: estimates that belong together, by their title, which may be empty; empty ones are left out.
+    `axis_title`: that of the axis of ratios. `decisions`: what may have been decided, in the order of the legend.
+    `noise_step`: the step that compared the baseline with itself; its interval is drawn as a band.
     """
     rows: list[str | StepEstimate] = []
     for name, estimates in sections.items():
         rows += [*([name.upper()] if name else []), *estimates] if estimates else []
     placed = {at: row for at, row in enumerate(rows) if isinstance(row, StepEstimate)}
     steps = [row.step for row in placed.values()]
-    groups = _groups_by_kind(placed, kinds)
-    if noise and noise.low is not None and noise.high is not None and rows:
-        band = Boxes([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
+    groups = _mark_groups_by_decision(placed, decisions)
+    if noise_step and noise_step.low is not None and noise_step.high is not None and rows:
+        band = Boxes([len(rows) / 2], [noise_step.low], [noise_step.high], width=len(rows) + 2, fill=0.25)
         groups = (MarkGroup(GREY, (band,), "the baseline compared with itself"), *groups)
     drawn = [value for step in steps for value in (step.ratio, step.low, step.high)]
-    drawn += [noise.low, noise.high] if noise else []
+    drawn += [noise_step.low, noise_step.high] if noise_step else []
     values = [1.0, *(value for value in drawn if value is not None)]
     low, high = min(values), max(values)
     room = 0.06 * max(high - low, 0.02)
     names = {at: row.label if isinstance(row, StepEstimate) else row for at, row in enumerate(rows)}
     return Chart(
-        Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
-        top_down_axis(names, len(rows) - 1, {at: row.ratio_text for at, row in placed.items()}),
+        Axis(axis_title, low=max(low - room, 0.0), high=high + room, rule=1.0),
+        top_down_axis(names, len(rows) - 1, {at: row.ratio_with_interval_text for at, row in placed.items()}),
         groups,
         30 + 24 * len(rows),
         title,
@@ -467,19 +483,22 @@ def speed_up_forest_chart(
     )
 
 
-def interval_levels_text(blocks: Iterable[int]) -> str:
-    """The levels of intervals by numbers of blocks: ``interval (75 % from 3 blocks, 95 % or more from 6 or more)``."""
+def interval_levels_text(block_counts: Iterable[int]) -> str:
+    """The confidence levels of intervals, as text: ``interval (75 % from 3 blocks, 95 % or more from 6 …)``.
+
+    `block_counts`: the number of blocks of each interval.
+    """
     levels = [
         f"{100 * (1 - interval_alpha(count)):.4g} % from {plural(count, 'block')}"
         if count < WHOLE_LEVEL
         else f"95 % or more from {WHOLE_LEVEL} or more blocks"
-        for count in sorted({min(count, WHOLE_LEVEL) for count in blocks if count > 1})
+        for count in sorted({min(count, WHOLE_LEVEL) for count in block_counts if count > 1})
     ]
     return f"interval ({', '.join(levels)})" if levels else "interval"
 
 
-def speed_up_chart(steps: Sequence[TuningStepLine]) -> Chart:
-    """The chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
+def speed_up_by_step_chart(steps: Sequence[TuningStepLine]) -> Chart:
+    """Make the chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
     estimates = {
         number: StepEstimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)
         for number, step in enumerate(steps, 1)
@@ -492,22 +511,23 @@ def speed_up_chart(steps: Sequence[TuningStepLine]) -> Chart:
     return Chart(
         Axis("Step", ticks, low=0.5, high=last + 0.5, grid=False),
         Axis("Speed-up (×)", rule=1.0),
-        _groups_by_kind(estimates, kinds, upright=True),
+        _mark_groups_by_decision(estimates, kinds, ratios_upright=True),
         280,
         "Speed-up by step",
         f"Lines: {lines}." + (" Noise: the baseline compared with itself." if NOISE in kinds else ""),
     )
 
 
-def _groups_by_kind(
-    estimates: Mapping[int, StepEstimate], kinds: Sequence[str], *, upright: bool = False
+def _mark_groups_by_decision(
+    estimates: Mapping[int, StepEstimate], decisions: Sequence[str], *, ratios_upright: bool = False
 ) -> tuple[MarkGroup, ...]:
-    """A group of marks for each kind of `estimates`, which are by their places on the axis.
+    """Make a group of chart marks for each decision.
 
-    `upright`: ratios go upwards, and places to the right.
+    `estimates`: the steps by their places on the axis. `ratios_upright`: whether ratios go upwards, and places to the
+    right.
     """
     groups = []
-    for kind in kinds:
+    for kind in decisions:
         at = [place for place, row in estimates.items() if row.kind == kind]
         if not at:
             continue
@@ -519,9 +539,9 @@ def _groups_by_kind(
         )
         details = {
             "setting": [row.label for row in rows],
-            "speed-up": [row.ratio_text for row in rows],
+            "speed-up": [row.ratio_with_interval_text for row in rows],
             "why": [f"{decision_text(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
         }
-        points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
-        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright), points), kind))
+        points = Points(at, ratios, details=details) if ratios_upright else Points(ratios, at, details=details)
+        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, ratios_upright), points), kind))
     return tuple(groups)

@@ -20,11 +20,11 @@ from merge_bench.errors import UsageError
 from merge_bench.host.description import UcxDescription
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
-from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
+from merge_bench.probe.shared.probe_campaign import dry_run_text, plan_probe_campaign
 from merge_bench.records.campaign import label_planned_runs
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Worker
-from merge_bench.tune.tuning_plan import plan_baseline_runs
+from merge_bench.tune.tuning_plan import plan_merge_runs
 from tests.helpers.command_line import exit_status
 from tests.helpers.plans import given
 from tests.helpers.ucx_wheels import put_into_cache
@@ -124,7 +124,7 @@ def test_a_probe_measures_each_release_as_a_config(
     assert {(job.config, job.prepared.settings.ucx_origin) for job in jobs} == {
         (f"UCX {release}", str(folder)) for release, folder in folders.items()
     }
-    assert f"{folders['1.19.0']}/lib" in describe_dry_run(probe, head, jobs)
+    assert f"{folders['1.19.0']}/lib" in dry_run_text(probe, head, jobs)
     head, _ = plan_probe_campaign(probe, [None, str(config)], given(ucx=RELEASES))
     assert [line.name for line in head.configs] == [
         f"{name} with UCX {each}" for name in ("default", "a") for each in RELEASES
@@ -138,8 +138,8 @@ def test_tune_takes_one_release(folders: dict[str, Path]) -> None:
     with pytest.raises(
         UsageError, match="only `run`, `probe` and `exec` accept several values of --ucx; use one value"
     ):
-        plan_baseline_runs(None, given(ucx=RELEASES))
-    assert {planned.plan.ucx for planned in plan_baseline_runs(None, given(ucx="1.19.0"))} == {"1.19.0"}
+        plan_merge_runs(None, given(ucx=RELEASES))
+    assert {planned.plan.ucx for planned in plan_merge_runs(None, given(ucx="1.19.0"))} == {"1.19.0"}
 
 
 def test_a_worker_with_another_ucx_is_refused(tmp_path: Path) -> None:

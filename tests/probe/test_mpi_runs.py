@@ -263,12 +263,12 @@ SABOTAGE = """
 import sys
 if any("probe.ranks.rank import" in word for word in sys.orig_argv):
     from merge_bench.probe.shared import exchange_matrix
-    honest = exchange_matrix.fill_contribution
+    honest = exchange_matrix.fill_contributed_vector
     def contribute(vector, rank):
         honest(vector, rank)
         if rank == 1:
             vector[5] += 1
-    exchange_matrix.fill_contribution = contribute
+    exchange_matrix.fill_contributed_vector = contribute
 """
 
 

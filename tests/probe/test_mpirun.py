@@ -13,7 +13,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
 from merge_bench.probe.ranks import mpirun
-from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, MpiInstallation, parse_mpi_release
+from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, MpiInstallation, parse_mpi_kind_and_version
 from tests.probe.host_networks import DescribedNetwork
 from tests.probe.test_ucc import executable
 
@@ -136,7 +136,7 @@ def test_mpich_takes_no_options_of_open_mpi() -> None:
     ],
 )
 def test_whose_mpi_it_is(text: str, found: tuple[str, str] | None) -> None:
-    assert parse_mpi_release(text) == found
+    assert parse_mpi_kind_and_version(text) == found
 
 
 @pytest.fixture
@@ -156,9 +156,9 @@ def test_the_environment_s_own_comes_first_and_then_every_folder_of_path(folders
     one, two, prefix = folders
     path = f"{one.parent / 'none'}:{one}:{two}:{one}"
     found = [str(prefix / "bin/mpirun"), str(one / "mpiexec"), str(two / "mpirun")]
-    assert mpirun.find_mpiruns(path, str(prefix)) == found
-    assert mpirun.find_mpiruns(f"{two}:{prefix}/bin:{one}", str(prefix)) == [found[0], found[2], found[1]]
-    assert mpirun.find_mpiruns(path, str(one)) == found[1:]
+    assert mpirun.find_mpirun_paths(path, str(prefix)) == found
+    assert mpirun.find_mpirun_paths(f"{two}:{prefix}/bin:{one}", str(prefix)) == [found[0], found[2], found[1]]
+    assert mpirun.find_mpirun_paths(path, str(one)) == found[1:]
 
 
 def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tuple[Path, Path, Path]) -> None:
@@ -169,12 +169,16 @@ def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tupl
         (base / "lib/libmpi.so.40").symlink_to("libmpi.so.40.30")
     path = f"{one}:{two}"
     tool = str(two.parent / "lib/libmpi.so.40")
-    assert mpirun.find_mpiruns(path, str(prefix), tool)[0] == str(two / "mpirun")
-    assert mpirun.find_mpiruns(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(prefix / "bin/mpirun")
+    assert mpirun.find_mpirun_paths(path, str(prefix), tool)[0] == str(two / "mpirun")
+    assert mpirun.find_mpirun_paths(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(
+        prefix / "bin/mpirun"
+    )
     elsewhere = one / "libmpi.so.40"
     elsewhere.write_text("")
-    assert mpirun.find_mpiruns(path, str(prefix), str(elsewhere)) == mpirun.find_mpiruns(path, str(prefix))
-    assert mpirun.find_mpiruns(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.find_mpiruns(path, str(prefix))
+    assert mpirun.find_mpirun_paths(path, str(prefix), str(elsewhere)) == mpirun.find_mpirun_paths(path, str(prefix))
+    assert mpirun.find_mpirun_paths(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.find_mpirun_paths(
+        path, str(prefix)
+    )
 
 
 def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +215,7 @@ def test_one_that_is_asked_for_is_taken_or_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_tool_with_a_ucx_of_its_own_leaves_mpi_s_to_mpi() -> None:
-    found = mpirun.mpirun_command(FIVE, [("localhost", 2)], settings(), ["prog"], "/tmp/s", ucx=False)
+    found = mpirun.mpirun_command(FIVE, [("localhost", 2)], settings(), ["prog"], "/tmp/s", ucx_only=False)
     assert "ucx" not in shlex.join(found)
     assert "-x UCX_RNDV_THRESH -x UCX_TLS" in shlex.join(found)  # as a config has them for the tool
 

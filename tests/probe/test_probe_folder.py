@@ -24,18 +24,18 @@ from merge_bench.probe.shared import TIME
 
 
 class Clock(Probe):
-    name, device_memory = "clock", False
+    name, uses_gpu_memory = "clock", False
 
     def __init__(self, times):
         self.times = times
 
-    def describe(self):
+    def describe_for_records(self):
         return {"times": self.times}
 
-    def prepare(self, prepared):
+    def adapt_run_to_probe(self, prepared):
         return prepared
 
-    def launch(self, job, writer, progress, index):
+    def launch_and_measure(self, job, writer, progress, index):
         from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, Worker
 

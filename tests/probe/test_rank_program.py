@@ -67,7 +67,7 @@ def test_on_one_host_ucx_opens_no_port_and_watches_no_memory_that_is_not_registe
         listed = "".join(f"# Transport: {name}\n# Device: d\n" for name in transports.split())
         printed = f"# Library version: 1.21.0\n{listed}UCX_TLS=all\n"
         executable(tmp_path / "ucx_info", f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
-    assert rank_ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, hosts=hosts) == settings
+    assert rank_ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, host_count=hosts) == settings
 
 
 SHOW = """

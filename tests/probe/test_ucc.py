@@ -27,9 +27,9 @@ def recorded(kind: str, release: str, what: str) -> str:
     return (DATA / f"{kind}-{release}-{what}.txt").read_text()
 
 
-def table(text: str) -> list[ucc.PrintedRow]:
+def table(text: str) -> list[ucc.UccPerftestRow]:
     """All lines of a table that is whole."""
-    found, damaged = ucc.parse_printed_table(text)
+    found, damaged = ucc.parse_ucc_perftest_table(text)
     assert not damaged
     return found
 
@@ -37,7 +37,7 @@ def table(text: str) -> list[ucc.PrintedRow]:
 @pytest.mark.parametrize(("release", "ranks", "what"), RECORDED)
 def test_recorded_tables_are_read_whole_and_no_line_is_refused(release: str, ranks: int, what: str) -> None:
     found = table(recorded("table", release, what))
-    factor = ucc.printed_count_factor(found, {}, ranks, RELEASES[release])
+    factor = ucc.whole_vector_count_factor(found, {}, ranks, RELEASES[release])
     sources = [each.count * factor for each in found]
     first = ranks if what == "2-ranks" else ranks << 18
     assert sources == [first << n for n in range(len(found))]
@@ -48,7 +48,7 @@ def test_recorded_tables_are_read_whole_and_no_line_is_refused(release: str, ran
 @pytest.mark.parametrize(("release", "ranks", "what"), RECORDED)
 def test_bandwidths_tell_the_convention_whatever_the_release_is_said_to_be(release: str, ranks: int, what: str) -> None:
     found = table(recorded("table", release, what))
-    told = {ucc.printed_count_factor(found, {}, ranks, claimed) for claimed in (OLD, NEW)}
+    told = {ucc.whole_vector_count_factor(found, {}, ranks, claimed) for claimed in (OLD, NEW)}
     assert told == {ranks if release == "1.3.0" else 1}
 
 
@@ -56,8 +56,8 @@ def test_bandwidths_tell_the_convention_whatever_the_release_is_said_to_be(relea
 def test_where_all_bandwidths_are_rounded_to_nothing_the_release_decides(release: str) -> None:
     found = table(recorded("table", release, "3-ranks-short"))
     assert {each.bandwidth for each in found} == {(0.0, 0.0, 0.0)}
-    assert ucc.printed_count_factor(found, {}, 3, OLD) == 3
-    assert ucc.printed_count_factor(found, {}, 3, NEW) == 1
+    assert ucc.whole_vector_count_factor(found, {}, 3, OLD) == 3
+    assert ucc.whole_vector_count_factor(found, {}, 3, NEW) == 1
     assert {ucc.bandwidth_contradiction_text(each, factor, 3) for each in found for factor in (1, 3)} == {None}
 
 
@@ -66,7 +66,7 @@ def test_the_trace_tells_the_convention_before_anything_else(release: str) -> No
     text = recorded("trace", release, "2-ranks")
     found, traced = table(text), ucc.parse_transport_layers(text)
     assert traced == {2: "TL_UCP", 4: "TL_UCP", 8: "TL_UCP"}
-    told = {ucc.printed_count_factor(found, traced, 2, claimed) for claimed in (OLD, NEW)}
+    told = {ucc.whole_vector_count_factor(found, traced, 2, claimed) for claimed in (OLD, NEW)}
     assert told == {2 if release == "1.3.0" else 1}
 
 
@@ -116,7 +116,7 @@ def test_published_tables_are_of_the_older_convention(text: str) -> None:
     assert [each.count for each in found] == [16384 << n for n in range(14)]
     # They are of UCC before 1.5 and four ranks: each line's bandwidth is that of four times the printed size.
     for claimed in (OLD, NEW):
-        assert ucc.printed_count_factor(found, {}, 4, claimed) == 4
+        assert ucc.whole_vector_count_factor(found, {}, 4, claimed) == 4
     for each in found:
         assert ucc.bandwidth_contradiction_text(each, 4, 4) is None
         assert ucc.bandwidth_contradiction_text(each, 1, 4) is not None
@@ -132,7 +132,7 @@ def test_times_are_seconds_and_rates_bytes_per_second() -> None:
 @pytest.mark.parametrize("length", range(5))
 def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept(length: int) -> None:
     """Before its last number, or in it."""
-    found, damaged = ucc.parse_printed_table(SHARP_ON[: SHARP_ON.index("34.86") + length])
+    found, damaged = ucc.parse_ucc_perftest_table(SHARP_ON[: SHARP_ON.index("34.86") + length])
     assert [each.count for each in found] == [16384 << n for n in range(6)]
     assert len(damaged) == 1
     assert "1048576 elements is incomplete" in damaged[0]
@@ -140,12 +140,12 @@ def test_a_line_that_was_cut_off_is_told_and_those_before_it_are_kept(length: in
 
 @pytest.mark.parametrize("text", ["", "ucc_perftest: error: no such device\n", SHARP_ON[: SHARP_ON.index("Count")]])
 def test_output_without_a_table_is_told(text: str) -> None:
-    assert ucc.parse_printed_table(text) == ([], ["its output has no table of times and bandwidths"])
+    assert ucc.parse_ucc_perftest_table(text) == ([], ["its output has no table of times and bandwidths"])
 
 
 def test_a_size_that_is_not_of_float32_is_told() -> None:
     text = recorded("table", "1.10.0", "2-ranks").replace("  262144 ", "  524288 ")
-    found, damaged = ucc.parse_printed_table(text)
+    found, damaged = ucc.parse_ucc_perftest_table(text)
     assert len(found) == 15
     assert damaged == ["its line for 65536 elements has a wrong size: 524288 bytes"]
 
@@ -170,19 +170,23 @@ def test_ranks_that_did_not_find_each_other_are_noticed() -> None:
 
 def test_a_run_covers_counts_that_double_and_repeat_equally_often() -> None:
     counts = [16384 << n for n in range(14)]
-    found = ucc.plan_doubling_runs(counts, 4, None)
+    found = ucc.plan_ucc_perftest_runs(counts, 4, None)
     assert [(each.blocks[0], each.blocks[-1], each.iterations, each.warm_up) for each in found] == [
         (4096, 16384, 1000, 100),
         (32768, 1 << 20, 200, 20),
         (2 << 20, 32 << 20, 20, 2),
     ]
     assert [block * 4 for each in found for block in each.blocks] == counts
-    assert [each.blocks for each in ucc.plan_doubling_runs([100, 200, 300, 301], 2, 5)] == [(50, 100), (150,), (151,)]
+    assert [each.blocks for each in ucc.plan_ucc_perftest_runs([100, 200, 300, 301], 2, 5)] == [
+        (50, 100),
+        (150,),
+        (151,),
+    ]
 
 
 def test_the_command_measures_the_same_collective_with_and_without_the_trace() -> None:
-    tool = ucc.UccPerftest("/site/ucc_perftest", (1, 4, 4))
-    chain = ucc.DoublingRun((4096, 8192), 200, 20)
+    tool = ucc.UccPerftestTool("/site/ucc_perftest", (1, 4, 4))
+    chain = ucc.UccPerftestRun((4096, 8192), 200, 20)
     common = "/site/ucc_perftest -c reduce_scatter -F -d float32 -o sum -m host -b 4096 -e 8192"
     assert " ".join(ucc.ucc_perftest_command(tool, chain, trace=False)) == f"{common} -n 200 -w 20"
     assert " ".join(ucc.ucc_perftest_command(tool, chain, trace=True)) == f"{common} -n 1 -w 0"
@@ -229,4 +233,4 @@ def test_an_unknown_release_is_refused_because_its_counts_have_two_meanings(
         ):
             ucc.find_ucc_perftest()
     executable(tmp_path / "ucc_info", "#!/bin/sh\necho '# UCC version=1.4.4 revision abc'\n")
-    assert ucc.find_ucc_perftest() == ucc.UccPerftest(str(tmp_path / "ucc_perftest"), (1, 4, 4))
+    assert ucc.find_ucc_perftest() == ucc.UccPerftestTool(str(tmp_path / "ucc_perftest"), (1, 4, 4))

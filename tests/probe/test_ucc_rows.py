@@ -53,10 +53,10 @@ class FirstRank(RankSession):
             runpy.run_path(work["execute"][0])
         return printed.getvalue()
 
-    def read_messages(self, ranks: Any, first: float, silence: float) -> Iterator[str]:
+    def read_rank_output(self, ranks: Any, first: float, silence: float) -> Iterator[str]:
         yield from ranks.splitlines()
 
-    def warn(self, caution: Caution) -> None:
+    def record_warning(self, caution: Caution) -> None:
         self.warnings.append(caution)
 
 
@@ -70,7 +70,7 @@ def measure(session: FirstRank, monkeypatch: pytest.MonkeyPatch, folder: Path, a
     """Measure on two ranks with an ucc_perftest as of `fake_ucc`."""
     monkeypatch.setenv("PATH", fake_ucc(folder / "bin", **fake)["PATH"])
     probe = make_probe(ReduceScatterOptions(**{"algorithms": "ucc-ucp", "iterations": 7, **asked}), RunOptions())
-    probe.measure(session)
+    probe.measure_and_record(session)
 
 
 def test_rows_are_called_what_carried_them(session: FirstRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

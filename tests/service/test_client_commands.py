@@ -146,7 +146,7 @@ def test_a_tuning_comes_home_with_the_config_that_it_found(
     finished = on_fake(server, tmp_path / "other", *words)
     assert (finished.status, config.exists()) == (3, False)
     assert "another tuning space" in finished.errors
-    monkeypatch.setattr("merge_bench.tune.space.read_space", lambda path: TRUTH.space)
+    monkeypatch.setattr("merge_bench.tune.space.read_tuning_space", lambda path: TRUTH.space)
     finished = on_fake(server, tmp_path / "same", *words)
     assert finished.status == 0, finished.errors
     assert (finished.document["config"], finished.document["winner"]["settings"]) == (str(config), ["a=y", "b=y"])

@@ -19,7 +19,7 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_campaign_line
 from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.result import tuning_result_of
-from merge_bench.tune.space import read_space
+from merge_bench.tune.space import read_tuning_space
 from tests.helpers.runs import Running, start
 from tests.runs.test_campaigns import gone, kill
 from tests.tune.clusters import steps
@@ -111,7 +111,7 @@ def check(campaign: Campaign, tuning: Tuning, folder: Path) -> None:
     made = Counter(
         (*(launch.run_key or ("", 0)), launch.block_index) for launch in campaign.launches if not launch.interrupted
     )
-    anew = replay(campaign, folder, read_space(tuning.folder / "space.toml"), OPTIONS)
+    anew = replay(campaign, folder, read_tuning_space(tuning.folder / "space.toml"), OPTIONS)
     assert made == Counter(anew.asked)
     assert set(made.values()) == {1}
     assert steps(anew.campaign) == steps(campaign)
@@ -120,7 +120,7 @@ def check(campaign: Campaign, tuning: Tuning, folder: Path) -> None:
 
 def check_config(tuning: Tuning, settings: list[str]) -> None:
     """The file that was written sets what these settings set, over the baseline."""
-    values = {value.id: dict(value.variables) for value in read_space(tuning.folder / "space.toml").values}
+    values = {value.value_id: dict(value.variables) for value in read_tuning_space(tuning.folder / "space.toml").values}
     wanted = {each.name: each.value for each in read_config(tuning.folder / "slow.cfg", {}).variables}
     for setting in settings:
         wanted |= values[setting]
@@ -167,5 +167,5 @@ def test_a_tuning_that_is_killed_ten_times(tmp_path: Path, capsys: pytest.Captur
     with capsys.disabled():
         print(
             f"\nseed {SEED}: killed {killed} times, {cut} launches cut off of {len(launches)} in {len(campaigns)}"
-            f" tunings; {tuning_result_of(campaigns[-1]).outcome}"
+            f" tunings; {tuning_result_of(campaigns[-1]).outcome_heading}"
         )

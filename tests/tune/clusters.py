@@ -18,7 +18,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import AGAIN, Candidate, SearchOptions
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
@@ -136,7 +136,7 @@ def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> Cluster
 
 def search(evaluator: ClusterEvaluator) -> Candidate:
     found = strategies()["race"].tune(TRUTH.space, TRUTH.space.values, evaluator, OPTIONS)
-    return confirm_or_repair(found, evaluator, OPTIONS)
+    return confirm_or_repair_best(found, evaluator, OPTIONS)
 
 
 def steps(campaign: Campaign) -> list[s.TuningStepLine]:

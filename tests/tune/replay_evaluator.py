@@ -31,11 +31,16 @@ class ReplayEvaluator:
         self.timed: Sequence[tuple[LaunchSample, LaunchSample]] = ()
         self.notes: list[TuningStepLine] = []
 
-    def make_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    def launch_block(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
         """The samples of the next block."""
-        if search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
+        if for_search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
             raise BudgetSpent("the budget of launches is spent")
         self.launches += len(candidates)
         found = [self._sample(candidate) for candidate in candidates]
@@ -47,7 +52,7 @@ class ReplayEvaluator:
         """Whether there is a budget."""
         return self.most_launches is not None
 
-    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
+    def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """None: the budget is one of launches."""
         return ()
 
@@ -56,7 +61,7 @@ class ReplayEvaluator:
         self.notes.append(line)
 
     def _sample(self, candidate: Candidate) -> LaunchSample:
-        ids = frozenset(value.id for value in candidate.values)
+        ids = frozenset(value.value_id for value in candidate.values)
         if ids not in self.recorded:
             raise UsageError(f"nothing was recorded of {candidate.config_name(self.baseline)}")
         values = self.recorded[ids]

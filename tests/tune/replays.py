@@ -15,7 +15,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
 from merge_bench.tune.evaluator import Candidate, LaunchSample, SearchOptions
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.space import TuningSpace
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
@@ -39,11 +39,16 @@ class _Recorded(ClusterEvaluator):
     asked: list[LaunchKey] = field(default_factory=list)
     blocks: int = 0
 
-    def make_block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    def launch_block(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        plan: int = 0,
+        for_search: bool = True,
+        reserved_confirmations: int = 1,
     ) -> list[LaunchSample]:
-        samples = super().make_block(
-            candidates, plan=plan, search=search, reserved_confirmations=reserved_confirmations
+        samples = super().launch_block(
+            candidates, plan=plan, for_search=for_search, reserved_confirmations=reserved_confirmations
         )
         self.asked += [(candidate.config_name(self.baseline), plan, self.blocks) for candidate in candidates]
         self.blocks += 1
@@ -81,5 +86,5 @@ def replay(
             seed=campaign.head.seed or 0,
             budget=TuningBudget(),
         )
-        confirm_or_repair(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
+        confirm_or_repair_best(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

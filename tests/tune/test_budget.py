@@ -17,11 +17,11 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, SearchOptions
 from merge_bench.tune.result import LEFT_OUT, tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.space import SettingValue
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import TuningBudget, candidates_worth_confirming, fit_to_timed_baseline
-from merge_bench.tune.tuning_plan import AffordableSearch, TuningCosts, fit_to_budget, left_out_lines
+from merge_bench.tune.tune_campaign import TuningBudget, candidates_worth_confirming, fit_search_to_timed_baseline
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningCosts, fit_search_to_budget, make_left_out_record_lines
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
@@ -39,18 +39,18 @@ def costs(*launch: float) -> TuningCosts:
 # With a launch of 4 s: 3 blocks of 3, 4 or 5 launches take 36, 48 or 60 s, a confirmation 64 s.
 @pytest.mark.parametrize(("budget", "values"), [(124.0, 3), (123.9, 2), (112.0, 2), (111.9, 1), (100.0, 1)])
 def test_as_many_settings_are_tried_as_can_be_judged_and_confirmed(budget: float, values: int) -> None:
-    assert fit_to_budget(VALUES, costs(4.0), budget) == AffordableSearch(VALUES[:values], 1)
+    assert fit_search_to_budget(VALUES, costs(4.0), budget) == AffordableSearch(VALUES[:values], 1)
 
 
 def test_a_size_is_left_out_before_a_setting_is() -> None:
-    assert fit_to_budget(VALUES, costs(4.0, 16.0), 380.0) == AffordableSearch(VALUES, 2)
-    assert fit_to_budget(VALUES, costs(4.0, 16.0), 379.9) == AffordableSearch(VALUES, 1)
+    assert fit_search_to_budget(VALUES, costs(4.0, 16.0), 380.0) == AffordableSearch(VALUES, 2)
+    assert fit_search_to_budget(VALUES, costs(4.0, 16.0), 379.9) == AffordableSearch(VALUES, 1)
 
 
 def test_a_budget_for_no_comparison_is_refused_with_the_least_that_suffices() -> None:
     with pytest.raises(UsageError, match=r"90s is too short .* 25 launches of about 4 seconds; use --budget 2m"):
-        fit_to_budget(VALUES, costs(4.0, 16.0), 90.0)
-    assert fit_to_budget(VALUES, costs(4.0 * 1.2, 16.0), 120.0) == AffordableSearch(
+        fit_search_to_budget(VALUES, costs(4.0, 16.0), 90.0)
+    assert fit_search_to_budget(VALUES, costs(4.0 * 1.2, 16.0), 120.0) == AffordableSearch(
         VALUES[:1], 1
     )  # also if launches become slower
 
@@ -75,11 +75,13 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
             search(evaluator)
     assert lengths(writer.folder) == [4.0] * 7 + [30.0]  # the second block is of five launches
     found = tuning_result_of(read_campaign(writer.folder))
-    assert {line.setting for line in found.singles} == {value.id for value in VALUES}  # what they show is not lost
+    assert {line.setting for line in found.singles} == {
+        value.value_id for value in VALUES
+    }  # what they show is not lost
     assert {(line.reason, line.launches) for line in found.singles} == {
         ("undecided after 1 block, when its time was up", 1)
     }
-    assert found.outcome == f"Not decided: too few blocks to judge {len(VALUES)} of {len(VALUES)} candidates"
+    assert found.outcome_heading == f"Not decided: too few blocks to judge {len(VALUES)} of {len(VALUES)} candidates"
 
 
 def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
@@ -189,8 +191,8 @@ def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path)
             strategies()["race"].tune(FLAT, FLAT.values, evaluator, SearchOptions(confirm=7))
         found = candidates_worth_confirming(read_campaign(writer.folder), FLAT.values)[0]
         assert found.config_name("default") == "b=y"
-        assert evaluator.can_confirm(6)
-        confirm_or_repair(found, evaluator, SearchOptions(confirm=7))
+        assert evaluator.has_time_to_confirm(6)
+        confirm_or_repair_best(found, evaluator, SearchOptions(confirm=7))
     (line,) = tuning_result_of(read_campaign(writer.folder)).confirmed
     assert line.launches >= 6
 
@@ -202,7 +204,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
         evaluator.measure_baseline_seconds()
-        for line in left_out_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
+        for line in make_left_out_record_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.record_step(line)
         evaluator.waiting = FLAT.values[1:]
         found = Candidate()
@@ -210,7 +212,7 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
             found = strategies()["race"].tune(FLAT, FLAT.values[:1], evaluator, SearchOptions(confirm=7))
         except BudgetSpent:
             found = candidates_worth_confirming(read_campaign(writer.folder), FLAT.values)[0]
-        confirm_or_repair(found, evaluator, SearchOptions(confirm=7))
+        confirm_or_repair_best(found, evaluator, SearchOptions(confirm=7))
     return read_campaign(writer.folder), found
 
 
@@ -238,16 +240,16 @@ def test_a_confirmation_that_the_budget_ends_is_judged_by_the_blocks_that_a_verd
     with begin(tmp_path) as writer:
         budget = TuningBudget(seconds=4.0 * launches, weights=(1.0,), confirm=8)
         evaluator = evaluator_of(writer, Cluster(writer).launch, budget=budget, prepared=PREPARED[:1])
-        assert evaluator.can_confirm(6) is True  # before the first launch nothing is known of their time
+        assert evaluator.has_time_to_confirm(6) is True  # before the first launch nothing is known of their time
         found = Candidate.from_values(VALUES[0])
         if blocks is None:
             with pytest.raises(BudgetSpent):
-                confirm_or_repair(found, evaluator, SearchOptions(confirm=8))
-            assert not evaluator.can_confirm(6)
+                confirm_or_repair_best(found, evaluator, SearchOptions(confirm=8))
+            assert not evaluator.has_time_to_confirm(6)
             (line,) = tuning_result_of(read_campaign(writer.folder)).broken_off  # what it shows is not lost
             assert (line.decision, line.launches, line.ratio) == ("undecided", 5, pytest.approx(1.5, rel=0.05))
             return
-        assert confirm_or_repair(found, evaluator, SearchOptions(confirm=8)) == found
+        assert confirm_or_repair_best(found, evaluator, SearchOptions(confirm=8)) == found
     (line,) = read_campaign(writer.folder).tuning
     assert (line.decision, line.launches) == ("accepted", blocks)
 
@@ -270,10 +272,12 @@ class _Timing:
     def relative_launch_seconds(self) -> tuple[float, ...]:
         return tuple(each / self.measured[0] for each in self.measured) or (1.0,) * self.jobs
 
-    def fit_search(self, launch: float) -> AffordableSearch:
-        return fit_to_budget(VALUES, costs(*(launch * weight for weight in self.relative_launch_seconds)), self.budget)
+    def choose_affordable_search(self, launch: float) -> AffordableSearch:
+        return fit_search_to_budget(
+            VALUES, costs(*(launch * weight for weight in self.relative_launch_seconds)), self.budget
+        )
 
-    def print_forecast(self, fitting: AffordableSearch) -> None:
+    def print_duration_forecast(self, fitting: AffordableSearch) -> None:
         self.said.append(fitting)
 
 
@@ -282,7 +286,7 @@ def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Affordab
     cluster = Cluster(writer, seconds=made)
     task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
     evaluator = evaluator_of(writer, cluster.launch, budget=TuningBudget(seconds=budget))
-    return fit_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
+    return fit_search_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
 
 
 def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_the_same(tmp_path: Path) -> None:
@@ -290,11 +294,11 @@ def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_th
         assert fitted(writer, 250.0, 8.0) == (AffordableSearch(VALUES[:3], 1), 2)
         assert fitted(writer, 230.0, 99.0) == (AffordableSearch(VALUES[:2], 1), 0)  # the launch is in the records
         lines = read_campaign(writer.folder).tuning
-        assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].id, LEFT_OUT)]
+        assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].value_id, LEFT_OUT)]
         assert fitted(writer, 230.0, 99.0)[0].values == VALUES[:2]
     assert len(read_campaign(writer.folder).tuning) == 1
     left = tuning_result_of(read_campaign(writer.folder)).left_out
-    assert [each.value for each in left] == [VALUES[2].id]
+    assert [each.value for each in left] == [VALUES[2].value_id]
 
 
 @pytest.mark.parametrize(("large", "sizes"), [(8.0, 2), (12.0, 1)])
@@ -310,14 +314,14 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
         task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
         evaluator = evaluator_of(writer, launch, budget=TuningBudget(seconds=300.0))
         timing = _Timing(300.0, jobs=2)
-        fitting = fit_to_timed_baseline(task, cast("Any", timing), evaluator)
+        fitting = fit_search_to_timed_baseline(task, cast("Any", timing), evaluator)
         # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
         assert fitting == AffordableSearch(VALUES, sizes)
         assert timing.measured == [4.0, large]
         assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
         assert cluster.made == 3
         again = evaluator_of(writer, launch, budget=TuningBudget(seconds=300.0))
-        assert fit_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
+        assert fit_search_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
         assert cluster.made == 3  # what is in the records is not made again
 
 

@@ -15,7 +15,7 @@ from merge_bench.analysis.statistics import paired_effect
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
 from merge_bench.tune.result import TuningResult, tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair, max_candidates_to_confirm
+from merge_bench.tune.search_steps import confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.tune_campaign import TuningBudget
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
@@ -39,7 +39,7 @@ def launches(**by: Sequence[float]) -> Recorded:
 def confirmed(*candidates: Candidate, options: SearchOptions = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
     """The evaluator after the confirmation, with `found` set."""
     evaluator = ReplayEvaluator(launches(**by))
-    confirm_or_repair(candidates[0], evaluator, options, candidates[1:])
+    confirm_or_repair_best(candidates[0], evaluator, options, candidates[1:])
     return evaluator
 
 
@@ -95,7 +95,7 @@ def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
 
 
 def settled(evaluator: object) -> Candidate:
-    return confirm_or_repair(A, evaluator, EIGHT, [B, C])
+    return confirm_or_repair_best(A, evaluator, EIGHT, [B, C])
 
 
 RECORDED = launches(a=EVEN, b=UP, c=EVEN)
@@ -114,7 +114,7 @@ def test_cut_off_anywhere_the_same_candidates_are_confirmed(tmp_path: Path) -> N
         campaign = read_campaign(writer.folder)
         assert (made(campaign), steps(campaign)) == (made(whole), steps(whole))
     result = tuning_result_of(whole)
-    assert result.outcome == "Found: b=y"
+    assert result.outcome_heading == "Found: b=y"
     assert {(line.config, line.plan) for line in result.confirmation_steps} == {("b=y", 0), ("b=y", 1)}
 
 
@@ -134,12 +134,12 @@ def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) ->
     none = "Found no config faster than default: a=y, b=y, c=y"
     swaying, sinking = (0.9, 1.13, 1.14, 0.95), (0.9, 1.08, 1.09, 0.9)
     excluded = outcome(tmp_path / "1", a=(0.95, 0.96), b=EVEN, c=EVEN)
-    assert excluded.outcome == f"{none} have no gain of at least 2.0% in new launches"
+    assert excluded.outcome_heading == f"{none} have no gain of at least 2.0% in new launches"
     seen = outcome(tmp_path / "2", a=sinking, b=EVEN, c=EVEN)
-    assert seen.outcome == f"{none} showed no gain of at least 2.0% in new launches"
+    assert seen.outcome_heading == f"{none} showed no gain of at least 2.0% in new launches"
     assert seen.unconfirmed_gains == []
     open_still = outcome(tmp_path / "3", a=EVEN, b=swaying, c=EVEN)
-    assert open_still.outcome == "Not decided: b=y may be faster than default"
+    assert open_still.outcome_heading == "Not decided: b=y may be faster than default"
 
 
 def test_blocks_that_suffice_for_one_do_not_for_three(tmp_path: Path) -> None:
@@ -157,4 +157,4 @@ def test_a_gain_within_the_noise_is_no_reason_to_say_may_be_faster(tmp_path: Pat
     for apart, outcome_ in ((1.01, "b=y may be faster than default"), (1.24, "the gain of b=y may be noise")):
         for twin in (apart, 1 / apart):
             noisy = replace(found, noise_floor=structs.replace(noise, ratio=twin))
-            assert noisy.outcome == f"Not decided: {outcome_}"
+            assert noisy.outcome_heading == f"Not decided: {outcome_}"

@@ -17,7 +17,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import Candidate, SearchOptions
 from merge_bench.tune.result import tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import ClusterEvaluator
@@ -57,7 +57,7 @@ def replayed(strategy: str, order: Sequence[int], baseline: frozenset[str] = fro
     recorded = {ids ^ baseline: [values[block] for block in order] for ids, values in RECORDED.items()}
     evaluator = ReplayEvaluator(recorded)
     found = strategies()[strategy].tune(SPACE, SPACE.values, evaluator, OPTIONS)
-    return Found(frozenset(value.id for value in found.values), evaluator.launches)
+    return Found(frozenset(value.value_id for value in found.values), evaluator.launches)
 
 
 def test_every_combination_was_launched_in_every_block() -> None:
@@ -95,7 +95,9 @@ def test_whichever_combination_is_the_baseline_the_race_finds_nothing_that_is_no
 
 
 def search(evaluator: ClusterEvaluator) -> Candidate:
-    return confirm_or_repair(strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS)
+    return confirm_or_repair_best(
+        strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS
+    )
 
 
 def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "middle") -> Cluster:

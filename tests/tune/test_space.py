@@ -14,7 +14,7 @@ from merge_bench.tune.space import (
     Setting,
     SettingValue,
     TuningSpace,
-    read_space,
+    read_tuning_space,
     ucx_version_fulfils,
 )
 from tests.tune.factorials import space_of, value
@@ -43,7 +43,7 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
 
 
 def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
-    space = read_space(write(tmp_path, GOOD))
+    space = read_tuning_space(write(tmp_path, GOOD))
     mutex, rails = space.settings
     assert (mutex.requires, mutex.conflicts, mutex.releases) == (
         ("one-host", "no-gpu"),
@@ -51,18 +51,18 @@ def test_a_space_is_read_as_it_stands(tmp_path: Path) -> None:
         (">=1.16", "<1.30"),
     )
     assert (mutex.risk, mutex.source, rails.risk) == ("none", "UCX", None)
-    assert [value.id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
+    assert [value.value_id for value in space.values] == ["mutex=y", "rails=2", "rails=4k"]
     assert rails.values[0].variables == (("UCX_B", "3"), ("UCX_MAX_RNDV_RAILS", "2"))
     assert len(space.sha256) == 64
 
 
 def test_conflicts_go_both_ways_and_values_of_a_setting_exclude_each_other(tmp_path: Path) -> None:
-    space = read_space(write(tmp_path, GOOD))
+    space = read_tuning_space(write(tmp_path, GOOD))
     mutex, two, four = space.values
-    assert space.conflicting_id(mutex, [two]) == "rails=2"
-    assert space.conflicting_id(two, [mutex]) == "mutex=y"
-    assert space.conflicting_id(mutex, [four]) is None
-    assert space.conflicting_id(two, [four]) == "rails=4k"
+    assert space.conflicting_value_id(mutex, [two]) == "rails=2"
+    assert space.conflicting_value_id(two, [mutex]) == "mutex=y"
+    assert space.conflicting_value_id(mutex, [four]) is None
+    assert space.conflicting_value_id(two, [four]) == "rails=4k"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(
 ) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError, match=says) as refused:
-        read_space(path)
+        read_tuning_space(path)
     assert str(refused.value).startswith(f"--space {path}: ")
     assert "\n" not in str(refused.value)
 
@@ -112,25 +112,25 @@ def test_what_is_wrong_is_said_in_one_sentence_that_names_the_file(
 def test_a_label_cannot_stand_twice(tmp_path: Path) -> None:
     twice = '[[setting]]\nname = "a"\nvalues = [{ label = "y", set = { A = "1" } }, { label = "y", set = { A = "2" } }]'
     with pytest.raises(UsageError, match="a=y occurs twice"):
-        read_space(write(tmp_path, twice))
+        read_tuning_space(write(tmp_path, twice))
 
 
 def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.toml: No such file"):
-        read_space(tmp_path / "nowhere.toml")
+        read_tuning_space(tmp_path / "nowhere.toml")
 
 
 def test_only_takes_settings_that_are_there() -> None:
     space = space_of("abc")
-    assert [setting.name for setting in space.restricted_to(["c", "a"]).settings] == ["a", "c"]
+    assert [setting.name for setting in space.restricted_to_names(["c", "a"]).settings] == ["a", "c"]
     with pytest.raises(UsageError, match="the tuning space has no setting x; its settings are a, b, c"):
-        space.restricted_to(["x"])
+        space.restricted_to_names(["x"])
     two = TuningSpace(
         (Setting("a", (value("a"), SettingValue("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64
     )
-    assert [each.id for each in two.restricted_to(["a=n", "c"]).values] == ["a=n", "c=y"]
+    assert [each.value_id for each in two.restricted_to_names(["a=n", "c"]).values] == ["a=n", "c=y"]
     with pytest.raises(UsageError, match="the tuning space has no a=x; it has a=y, a=n"):
-        two.restricted_to(["a=x"])
+        two.restricted_to_names(["a=x"])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so:
 
 
 def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None:
-    space = read_space(SPACE)
+    space = read_tuning_space(SPACE)
     assert len(space.settings) > 15
     assert all(setting.source for setting in space.settings)
 
@@ -168,5 +168,5 @@ def test_a_space_brings_code_only_where_it_is_trusted(tmp_path: Path, name: str,
     text = f'[[setting]]\nname = "s"\nvalues = [{{ label = "a", set = {{ {name} = "/x" }} }}]\n'
     path = write(tmp_path, text)
     with pytest.raises(UsageError, match=rf"space\.toml: s=a: {name} .*{words}.*--trust-config"):
-        read_space(path)
-    assert read_space(path, trusted=True).values[0].variables == ((name, "/x"),)
+        read_tuning_space(path)
+    assert read_tuning_space(path, trusted=True).values[0].variables == ((name, "/x"),)

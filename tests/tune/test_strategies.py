@@ -12,7 +12,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, LaunchSample, SearchOptions
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
 from tests.tune.replay_evaluator import ReplayEvaluator, read_recorded
@@ -39,7 +39,7 @@ def tuned(truth: Truth, seed: int, strategy: str = "race", options: SearchOption
     asked = options or SearchOptions()
     candidate = strategies()[strategy].tune(truth.space, truth.space.values, evaluator, asked)
     searched = evaluator.launches
-    confirmed = confirm_or_repair(candidate, evaluator, asked)
+    confirmed = confirm_or_repair_best(candidate, evaluator, asked)
     return Tuned(frozenset(each.setting for each in confirmed.values), searched, evaluator.notes)
 
 
@@ -105,9 +105,9 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
     made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, SearchOptions())
     last = {line.setting: line for line in evaluator.notes if line.phase == "ablate"}
     for each in made.values:  # whatever is left was measured against exactly what is left, without it
-        assert last[each.id].config == made.config_name("default")
-        assert last[each.id].against == made.without_value(each).config_name("default")
-        assert last[each.id].decision == "kept"
+        assert last[each.value_id].config == made.config_name("default")
+        assert last[each.value_id].against == made.without_value(each).config_name("default")
+        assert last[each.value_id].decision == "kept"
 
 
 def test_conflicts_are_respected() -> None:
@@ -124,8 +124,8 @@ def test_a_wrong_result_is_out_at_once() -> None:
 
         asked = 0
 
-        def make_block(self, candidates: Sequence[Candidate], **more: Any) -> list[LaunchSample]:
-            samples = super().make_block(candidates, **more)
+        def launch_block(self, candidates: Sequence[Candidate], **more: Any) -> list[LaunchSample]:
+            samples = super().launch_block(candidates, **more)
             self.asked += 1
             if self.asked != 2:
                 return samples
@@ -167,9 +167,9 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
     class Counting(ReplayEvaluator):
-        def make_block(self, candidates, *, plan=0, search=True, reserved_confirmations=1):
+        def launch_block(self, candidates, *, plan=0, for_search=True, reserved_confirmations=1):
             blocks.append(len(candidates))
-            return super().make_block(candidates, plan=plan, search=search)
+            return super().launch_block(candidates, plan=plan, for_search=for_search)
 
     strategy = strategies()[name]
     strategy.tune(FOUR.space, FOUR.space.values, Counting(FOUR.recorded(0)), SearchOptions())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.tune.strategies import Strategy, strategies
+from merge_bench.tune.strategies import SearchStrategy, strategies
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIRST_VALUE = """
-from merge_bench.tune.strategies import Strategy
+from merge_bench.tune.strategies import SearchStrategy
 
 
 def tune(space, values, evaluator, options):
@@ -20,7 +20,7 @@ def tune(space, values, evaluator, options):
     return Candidate.from_values(values[0])
 
 
-STRATEGY = Strategy(
+STRATEGY = SearchStrategy(
     "first-value", "Take the first value without a test.", 100, tune, first_block=lambda space, values: 1
 )
 """
@@ -37,5 +37,5 @@ def test_one_file_more_is_one_strategy_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", strategies().values(), ids=lambda strategy: strategy.name)
-def test_every_strategy_is_described(strategy: Strategy) -> None:
+def test_every_strategy_is_described(strategy: SearchStrategy) -> None:
     assert f"- `{strategy.name}`: {strategy.help}" in (DOCS / "tune.md").read_text(encoding="utf-8").splitlines()

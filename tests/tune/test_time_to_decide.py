@@ -11,8 +11,8 @@ from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import SPACE
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import next_step_after_recorded_tuning
-from merge_bench.tune.space import read_space
-from merge_bench.tune.tuning_plan import LAUNCH_MARGIN, time_to_decide_all
+from merge_bench.tune.space import read_tuning_space
+from merge_bench.tune.tuning_plan import LAUNCH_MARGIN, seconds_to_decide_candidates
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"
 
@@ -29,15 +29,15 @@ def recorded(folder: Path, **changed: object) -> Path:
 
 
 def test_every_candidate_has_all_its_blocks_and_one_is_confirmed(tmp_path: Path) -> None:
-    campaign = read_campaign(recorded(tmp_path, space=read_space(SPACE).sha256))
+    campaign = read_campaign(recorded(tmp_path, space=read_tuning_space(SPACE).sha256))
     ends = [each.end.seconds for each in campaign.launches if each.end and each.run_key == ("default", 0)]
     launches = 3 * (4 + 2) + 2 * 6  # blocks of four candidates, the baseline and its twin; then the confirmation
-    assert time_to_decide_all(campaign) == pytest.approx(
+    assert seconds_to_decide_candidates(campaign) == pytest.approx(
         launches * LAUNCH_MARGIN * median([each for each in ends if each is not None])
     )
 
 
 def test_with_another_space_it_is_not_known_and_the_budget_is_doubled(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path, space="another", budget=[None, 180.0]))
-    assert time_to_decide_all(campaign) is None
+    assert seconds_to_decide_candidates(campaign) is None
     assert next_step_after_recorded_tuning(campaign).command.endswith("--budget 6m")

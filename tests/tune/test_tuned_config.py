@@ -16,13 +16,13 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import CampaignEndLine, TuningStepLine
 from merge_bench.tune.evaluator import Candidate, SearchOptions
 from merge_bench.tune.result import tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import tuned_config_text
 from merge_bench.tune.view import (
     StepEstimate,
     draw_tuning_charts,
-    print_tuning,
+    print_tuning_result,
     speed_up_forest_chart,
     tuning_result_chart,
 )
@@ -42,7 +42,7 @@ def campaign_of(folder: Path, strategy: str = "race") -> Campaign:
             search(evaluator)
         else:
             found = strategies()[strategy].tune(TRUTH.space, TRUTH.space.values, evaluator, SearchOptions())
-            confirm_or_repair(found, evaluator, SearchOptions())
+            confirm_or_repair_best(found, evaluator, SearchOptions())
     return read_campaign(writer.folder)
 
 
@@ -64,7 +64,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 def text_of(campaign: Campaign, baseline: str = "") -> str:
     return tuned_config_text(
-        campaign, tuning_result_of(campaign), TRUTH.space, baseline=baseline, sizes=SIZES, metric="throughput"
+        campaign, tuning_result_of(campaign), TRUTH.space, baseline_text=baseline, size_names=SIZES, metric="throughput"
     )
 
 
@@ -109,8 +109,8 @@ def test_nothing_in_the_records_can_end_a_comment(campaign: Campaign) -> None:
         campaign,
         tuning_result_of(campaign),
         TRUTH.space,
-        baseline="",
-        sizes=["x\nexport UCX_EVIL=y", SIZES[1]],
+        baseline_text="",
+        size_names=["x\nexport UCX_EVIL=y", SIZES[1]],
         metric="m",
     )
     assert "\nexport UCX_EVIL" not in text
@@ -129,7 +129,7 @@ def test_contributions_are_of_the_setting_whatever_the_strategy(tmp_path: Path, 
 
 def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
     out = io.StringIO()
-    print_tuning(tuning_result_of(nothing), sizes=SIZES, metric="throughput", file=out)
+    print_tuning_result(tuning_result_of(nothing), sizes=SIZES, metric="throughput", file=out)
     assert "\nc=y is not faster than default\n" in out.getvalue()
     assert tuning_result_chart(tuning_result_of(nothing), SIZES, "throughput").title.endswith(
         ": c=y is not faster than default"
@@ -147,7 +147,7 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
             space, space.values, evaluator_of(writer, Cluster(writer, speed=recorded).launch), SearchOptions()
         )
     result, out = tuning_result_of(read_campaign(writer.folder)), io.StringIO()
-    print_tuning(result, sizes=SIZES, metric="throughput", file=out)
+    print_tuning_result(result, sizes=SIZES, metric="throughput", file=out)
     said = "ot decided: too few blocks to judge 1 of 2 candidates"
     assert f"\nN{said}\n" in out.getvalue()
     assert tuning_result_chart(result, SIZES, "throughput").title.endswith(": n" + said)
@@ -195,7 +195,7 @@ def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     step = TuningStepLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
     failed = StepEstimate("x=$y$", "failed", step)
     with_failure = speed_up_forest_chart(
-        {"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None
+        {"$a$": [failed]}, title="Speed-up", axis_title="ratio", decisions=("failed",), noise_step=None
     )
     assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):

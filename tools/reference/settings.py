@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from merge_bench.config.check import STATES
 from merge_bench.config.shipped import SPACE, find_shipped_file, shipped_config_names, shipped_files
 from merge_bench.config.variables import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
-from merge_bench.tune.space import Setting, read_space
+from merge_bench.tune.space import Setting, read_tuning_space
 from tools.reference import page, table
 
 _INTRO = """\
@@ -38,7 +38,10 @@ def text() -> str:
         table(["old", "why"], ([f"`{name}`", why] for name, why in NO_EFFECT.items())),
         "## The tuning space",
         "What [`tune`](../tune.md) may set, from `configs/space.toml`.",
-        table(["setting", "values", "needs", "not with", "risk", "source"], map(_setting, read_space(SPACE).settings)),
+        table(
+            ["setting", "values", "needs", "not with", "risk", "source"],
+            map(_setting, read_tuning_space(SPACE).settings),
+        ),
     )
 
 

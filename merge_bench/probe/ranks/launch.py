@@ -20,13 +20,13 @@ from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
-from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
+from merge_bench.probe.ranks.messages import ExchangeRow, MeasuredRow, Message, RankDescription
 from merge_bench.probe.ranks.mpirun import MpirunProcess
 from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
-ReportedRow = TypeVar("ReportedRow", Row, ExchangeRow)
+ReportedRow = TypeVar("ReportedRow", MeasuredRow, ExchangeRow)
 SILENCE_FACTOR = 2.0
 """Silence of this many times ``--timeout`` ends a launch. A loop reports progress once a second, but one operation on a
 long vector over a slow network may take as long as an iteration of a merge."""
@@ -35,9 +35,9 @@ long vector over a slow network may take as long as an iteration of a merge."""
 class RankSession:
     """One launch of MPI ranks: starts them, reads their messages, records their rows, and ends them.
 
-    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: the ranks that were started last.
-    `host_numbers`: for each of them a number; ranks with equal numbers are on one host. `doing`: what goes on, as the
-    end of a sentence: part of error messages.
+    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: descriptions of the ranks that
+    were started last. `host_numbers`: for each of them a number, equal for ranks on one host. `doing`: what the ranks
+    do now, as the end of a sentence in error messages: ``while starting``.
     """
 
     def __init__(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch: int) -> None:
@@ -51,18 +51,18 @@ class RankSession:
         self._ranks: list[MpirunProcess] = []
         self._scratch: Path | None = None
 
-    def start(self, mpi: mpirun.MpiInstallation) -> None:
-        """Make the scratch folder of the launch; `mpi`: the MPI that later starts the ranks."""
+    def begin_launch(self, mpi: mpirun.MpiInstallation) -> None:
+        """Make the scratch folder of the launch, and keep `mpi`, whose mpirun starts the ranks later."""
         self.mpi, self._began = mpi, time.monotonic()
-        self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
+        self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name_and_version})")
         with signals.defer_interruption():
             self._scratch = supervisor.make_scratch_folder()
 
     def find_process_failure(self, error: Exception) -> None:
-        """Return None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
+        """Return None for any error: if a rank ends early, its error (`LaunchFailed`) already names the cause."""
 
     def end_processes(self, *, succeeded: bool) -> None:
-        """End all ranks, and remove the scratch folder."""
+        """End all ranks of the launch, and remove its scratch folder."""
         self.progress.show_phase("stopping the ranks")
         for ranks in self._ranks:
             ranks.stop()
@@ -71,16 +71,16 @@ class RankSession:
 
     def start_ranks(
         self,
-        work: Mapping[str, Any],
+        rank_work: Mapping[str, Any],
         hosts: mpirun.Hosts | None = None,
         extra_variables: Mapping[str, str] | None = None,
         *,
-        ucx: bool = True,
+        ucx_only: bool = True,
     ) -> MpirunProcess:
-        """Start ranks with mpirun for a piece of work, and return the process of mpirun.
+        """Start ranks with mpirun, and return the process of mpirun.
 
-        `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
-        MPI sends over UCX only.
+        `rank_work`: what the ranks do, as ``probe/ranks/rank.py`` takes it. `hosts`: where, by default on all.
+        `extra_variables`: more variables for their environment. `ucx_only`: whether MPI sends over UCX only.
         """
         hosts = hosts or self.hosts
         extra_variables = {
@@ -89,17 +89,17 @@ class RankSession:
         }
         environment = {**self.settings.environment, **extra_variables}
         spec = {
-            **work,
+            **rank_work,
             "limit": self.silence,
             "interface": self.settings.interface,
             "library": self.mpi.library,
             "peers": [name for name, _ in hosts] if len(hosts) > 1 else [],
             "names": sorted(self.settings.environment),
-            "ucx": rank_ucx_settings({**os.environ, **environment}, hosts=len(hosts)),
+            "ucx": rank_ucx_settings({**os.environ, **environment}, host_count=len(hosts)),
         }
         argv = module_command("merge_bench.probe.ranks.rank", json.dumps(spec))
         words = mpirun.mpirun_command(
-            self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
+            self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx_only=ucx_only
         )
         with signals.defer_interruption():
             ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
@@ -107,34 +107,34 @@ class RankSession:
         return ranks
 
     def run_ranks(
-        self, work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
+        self, rank_work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
     ) -> Iterator[ReportedRow]:
-        """Start ranks for a piece of work, wait until all have started, and return the rows that they report.
+        """Start ranks, wait until all have started, and return an iterator over the rows that they report.
 
-        `row_type`: the type of these rows.
+        `rank_work`: what the ranks do. `row_type`: the class of the rows.
 
-        Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
-        the rows are read, if ranks fail, fall silent, or end before they are done.
+        Warnings of the ranks are recorded, and so is the launch when its first ranks have started. Raises LaunchFailed,
+        also while the rows are read, if ranks fail, report nothing for too long, or end before they are done.
         """
-        reported = self._reported_messages(self.start_ranks(work, hosts), hosts or self.hosts)
+        reported = self._read_reports_of_ranks(self.start_ranks(rank_work, hosts), hosts or self.hosts)
         next(reported, None)
         return (row for row in reported if isinstance(row, row_type))
 
-    def _reported_messages(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
-        """Yield the message that the ranks have started, then the rows that they report."""
+    def _read_reports_of_ranks(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
+        """Yield the ranks' message that all have started, then each row that they report; record their warnings."""
         done = False
         try:
-            for message in self.read_messages(ranks, self.settings.start_timeout, self.silence):
+            for message in self.read_rank_output(ranks, self.settings.start_timeout, self.silence):
                 match message:
-                    case messages.Hello():
+                    case messages.RanksStarted():
                         self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
-                    case Row() | ExchangeRow():
+                    case MeasuredRow() | ExchangeRow():
                         yield message
-                    case messages.Warn():
-                        self.warn(message.caution)
-                    case messages.Done():
+                    case messages.RankWarning():
+                        self.record_warning(message.caution)
+                    case messages.RanksDone():
                         done = True
         except LaunchFailed as error:
             if done and error.rank is None:  # every result has arrived
@@ -142,20 +142,22 @@ class RankSession:
             raise
         if not done:
             # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
-            raise ranks.end_error(0, self.silence)
+            raise ranks.make_exit_error(0, self.silence)
 
-    def read_messages(self, ranks: MpirunProcess, first: float, silence: float) -> Iterator[str | Message]:
-        """Yield the messages that `ranks` print, and all their other lines, which are also logged.
+    def read_rank_output(
+        self, ranks: MpirunProcess, first_line_timeout: float, silence_timeout: float
+    ) -> Iterator[str | Message]:
+        """Yield each line that the ranks print: messages parsed, other lines as text, which are also logged.
 
-        `first`, `silence`: as of `MpirunProcess.lines`. Raises LaunchFailed if a rank reports an error, nothing comes
-        in time, or mpirun fails; the error says what was being done.
+        Raises LaunchFailed if a rank reports an error, if mpirun fails, or if the first line takes longer than
+        `first_line_timeout` seconds or a later one longer than `silence_timeout`. The error says what was being done.
         """
         try:
-            for line in ranks.lines(first, silence):
+            for line in ranks.read_lines(first_line_timeout, silence_timeout):
                 message = messages.parse_message(line)
-                if message is None or isinstance(message, messages.Error):
+                if message is None or isinstance(message, messages.RankError):
                     ranks.log_line(line)
-                if isinstance(message, messages.Error):
+                if isinstance(message, messages.RankError):
                     break
                 yield line if message is None else message
             else:
@@ -169,16 +171,21 @@ class RankSession:
             text, host=host, rank=rank, log_tail=read_log_tail(ranks.log), code=message.code or "run-failed"
         )
 
-    def warn(self, caution: Caution) -> None:
+    def record_warning(self, caution: Caution) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.from_caution(caution, self.launch))
 
-    def make_line(
-        self, method: str, selected: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
+    def make_probe_line(
+        self,
+        method: str,
+        selected_lanes: Sequence[str],
+        extra_settings: Mapping[str, str] | None = None,
+        **figures: Any,
     ) -> ProbeLine:
         """Return a line of the records for a row that the last started ranks measured.
 
-        `selected`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
+        `method`: how the row was measured. `selected_lanes`: UCX's lanes. `extra_settings`: settings besides the
+        environment's. `figures`: other fields of the line.
         """
         settings = select_transport_settings(self.workers[0].environment)
         fields = {
@@ -186,23 +193,26 @@ class RankSession:
             "ranks": [worker.rank for worker in self.workers],
             "hosts": [worker.host for worker in self.workers],
             "requested": {**settings, **(extra_settings or {})},
-            "as_requested": are_lanes_as_requested(settings.get("UCX_TLS"), selected),
+            "as_requested": are_lanes_as_requested(settings.get("UCX_TLS"), selected_lanes),
         }
-        return ProbeLine(launch=self.launch, method=method, selected=list(selected), **{**fields, **figures})
+        return ProbeLine(launch=self.launch, method=method, selected=list(selected_lanes), **{**fields, **figures})
 
-    def describe_method(self) -> str:
-        """Return a text that names the MPI and the UCX that the first rank has loaded, and the mpirun."""
+    def measurement_method_text(self) -> str:
+        """Return a text for the records that names mpirun, and the MPI and the UCX that the first rank has loaded."""
         versions, ucx = self.workers[0].versions, self.workers[0].ucx
         loaded = f"{versions['mpi']} ({self.mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
         return f"{loaded}, UCX {ucx.version or 'of unknown version'} ({ucx.origin})" if ucx.lanes else loaded
 
     def _transport_settings(self) -> str:
-        """Return the environment's settings that choose transports, as the end of a sentence."""
+        """Return the environment's settings that choose transports as the end of a sentence: ``, with UCX_TLS=tcp``."""
         listed = select_transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _record_started_ranks(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
-        """Keep the ranks' descriptions; for the first ranks of the launch also write the launch to the records."""
+        """Keep the descriptions of the started ranks; the first time in a launch, also write the launch to the records.
+
+        `reports`: a description of each rank. Raises LaunchFailed if Open MPI does not use UCX.
+        """
         first = not self.workers
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
@@ -226,7 +236,7 @@ class RankSession:
             variables = {**variables_for_other_hosts(os.environ), **self.settings.environment}
             check_ucx_folder(self.workers, self.settings.ucx_origin)
             for caution in unused_rdma_warnings(reports, hosts, variables):
-                self.warn(caution)
+                self.record_warning(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 message = (
@@ -236,19 +246,22 @@ class RankSession:
                 raise LaunchFailed(message, host=worker.host, rank=worker.rank, code=mpirun.NO_UCX)
 
 
-def rank_ucx_settings(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
-    """Return the UCX settings that ranks on this number of hosts get, as workers do; on one host never tcp.
+def rank_ucx_settings(variables: Mapping[str, str], *, host_count: int) -> dict[str, str]:
+    """Return the UCX settings of ranks on `host_count` hosts: those of Dask workers; on one host never tcp.
 
-    `variables`: the environment with the config, which have precedence.
+    `variables`: the environment with the config, whose settings have precedence.
     """
-    settings = default_ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
-    return settings if hosts > 1 else {"UCX_TLS": "^tcp", **settings}
+    settings = default_ucx_settings(variables, hosts=host_count, exchange="ucx", protocol="mpi", error_handling=False)
+    return settings if host_count > 1 else {"UCX_TLS": "^tcp", **settings}
 
 
 def unused_rdma_warnings(
-    reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]
+    descriptions: Sequence[RankDescription], hosts: mpirun.Hosts, config_variables: Mapping[str, str]
 ) -> list[Caution]:
-    """Return warnings about RDMA ports that the ranks do not use; `reports`: of each rank, host by host."""
+    """Return warnings about RDMA ports of the hosts that the ranks do not use.
+
+    `descriptions`: of each rank, host by host. `config_variables`: the environment with the config.
+    """
     names = [name for name, count in hosts for _ in range(count)]
-    networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}
-    return unusable_rdma_port_warnings(networks, config)
+    networks = {name: each.network for name, each in zip(names, descriptions, strict=True) if each.network}
+    return unusable_rdma_port_warnings(networks, config_variables)

@@ -16,7 +16,7 @@ from merge_bench.errors import Caution, RunFailed
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
-from merge_bench.probe.ranks.messages import ExchangeRow, Row, Warn, send_to_driver
+from merge_bench.probe.ranks.messages import ExchangeRow, MeasuredRow, RankWarning, send_to_driver
 from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared import exchange_matrix
 from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, MessageMatrix
@@ -24,7 +24,7 @@ from merge_bench.probe.shared.options import parse_message_sizes
 from merge_bench.units import format_bytes, format_count
 
 Loop = Callable[..., Any]
-Result = tuple[str, osu_rules.TimedLoop, int, bool]
+Result = tuple[str, osu_rules.LoopTiming, int, bool]
 """A test's name, its timed loop, messages of an iteration, and whether it has a rate."""
 EXCHANGE_WARM_UPS = 3
 UNIT = 8
@@ -32,18 +32,18 @@ UNIT = 8
 
 
 def _gather_seconds_and_lanes(rank: Rank, seconds: Any) -> tuple[list[Any], tuple[str, ...]] | None:
-    """Return the `seconds` of every rank, and the UCX lanes of all ranks; None except on rank 0.
+    """Collect on rank 0 the `seconds` of every rank, and the UCX lanes of all ranks; None on other ranks.
 
-    All ranks call this.
+    All ranks call this function.
     """
-    reports = rank.comm.gather((seconds, rank.lanes()))
+    reports = rank.comm.gather((seconds, rank.ucx_lanes()))
     if reports is None:
         return None
     return [each for each, _ in reports], tuple(dict.fromkeys(lane for _, lanes in reports for lane in lanes))
 
 
-class PairRank:
-    """One of two measured ranks, with a buffer for messages and one (`ack`) for the answer to a window of them."""
+class MeasuredPairRank:
+    """One of two measured ranks: its message buffer, and the buffer `ack` for the answer to a window of messages."""
 
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
@@ -51,12 +51,14 @@ class PairRank:
         self.handles = timed_loops.c_mpi_handles(MPI.BYTE, rank.comm)
         self.requests = timed_loops.make_request_buffers(osu_rules.WINDOW)
 
-    def measure_loop_time(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> osu_rules.TimedLoop:
-        """Run a compiled loop on both ranks, and return its time on the first rank.
+    def measure_loop_time(
+        self, loop: Loop, size: int, iterations: int, receive_buffer: Any = None
+    ) -> osu_rules.LoopTiming:
+        """Run a compiled MPI loop on both ranks, and return its time on the first rank.
 
-        `incoming`: the buffer for received messages, by default the buffer of sent ones.
+        `receive_buffer`: the buffer for received messages, by default the buffer of sent ones.
         """
-        rank, arrivals = self.rank, self.buffer if incoming is None else incoming
+        rank, arrivals = self.rank, self.buffer if receive_buffer is None else receive_buffer
         ends = rank.rank == 0, 1 - rank.rank
         arguments = (self.buffer, arrivals, size, iterations, *ends, *self.handles, *self.requests, rank.done)
         rank.watch.record_progress()
@@ -65,25 +67,25 @@ class PairRank:
         failed = loop(*arguments)
         elapsed = MPI.Wtime() - began
         timed_loops.check_loop_status(failed, f"{size} bytes")
-        return osu_rules.TimedLoop(size, iterations, elapsed)
+        return osu_rules.LoopTiming(size, iterations, elapsed)
 
 
 def measure_rank_pair(rank: Rank) -> None:
-    """Measure messages of the spec's pattern and sizes between two ranks; the first rank reports each row."""
+    """Measure messages between two MPI ranks with the spec's pattern and sizes; the first rank reports each row."""
     spec = rank.spec
     if rank.size != 2:
         raise RunFailed(f"the ping-pong needs exactly 2 ranks, but mpirun started {rank.size}")
     rank.watch.reports = rank.rank == 0
     sizes = parse_message_sizes(spec["sizes"])
     pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu_tests
-    for test, timed, messages, has_rate in pattern(PairRank(rank, sizes[-1]), sizes):
+    for test, timed, messages, has_rate in pattern(MeasuredPairRank(rank, sizes[-1]), sizes):
         if rank.rank == 0:
             seconds, rate = timed.seconds_per_message(messages), timed.bytes_per_second(messages) if has_rate else None
-            send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
+            send_to_driver(MeasuredRow(test, timed.size, timed.iterations, [seconds], rank.ucx_lanes(), rate=rate))
 
 
-def _measure_ping_pong(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
-    """Yield the results of a ping-pong with standard, then with buffered sends, and of the delay of one byte."""
+def _measure_ping_pong(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
+    """Yield the results of a ping-pong with standard, then with buffered sends: each size, then the delay of 1 byte."""
     fixed_count = pair.rank.spec["iterations"]
     room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
@@ -103,7 +105,7 @@ def _measure_ping_pong(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Resul
             MPI.Detach_buffer()
 
 
-def _measure_osu_tests(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
+def _measure_osu_tests(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Yield the results of latency and bandwidth tests as the OSU micro-benchmarks define them."""
     fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.make_page_aligned_buffer(sizes[-1])
     ping_pong, stream = timed_loops.ping_pong_loop("MPI_Send"), timed_loops.bandwidth_loop()
@@ -124,74 +126,79 @@ def _measure_osu_tests(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Resul
 
 
 def measure_all_to_all_exchanges(rank: Rank) -> None:
-    """Make every all-to-all exchange of the spec, the ring first, and report each row to the driver."""
+    """Make every all-to-all exchange that the rank's spec asks for, the ring first; report each row to the driver."""
     spec, ranks = rank.spec, rank.size
     rank.watch.reports = rank.rank == 0
     rank.warn_of_few_cores()
     uniform, uneven = timed_loops.all_to_all_loop(), timed_loops.all_to_all_v_loop()
     if spec["ring"] and ranks > 2:
         whole_units = -(-spec["ring"] // UNIT) * UNIT
-        _measure_exchange(rank, uneven, [exchange_matrix.ring_message_matrix(whole_units, ranks)], whole=False)
+        _measure_exchange(
+            rank, uneven, [exchange_matrix.ring_message_matrix(whole_units, ranks)], sends_to_itself=False
+        )
     for size in spec["sizes"]:
-        _measure_exchange(rank, uniform, [exchange_matrix.equal_message_matrix(size, ranks)], whole=True)
+        _measure_exchange(rank, uniform, [exchange_matrix.equal_message_matrix(size, ranks)], sends_to_itself=True)
     for table in spec["tables"]:
         mine = parcel_bytes(SyntheticSpec(**table), rank.rank, ranks)
         rank.watch.record_progress()
         left, right = zip(*rank.comm.allgather(mine), strict=True)
-        _measure_exchange(rank, uneven, [left, right], whole=False)
+        _measure_exchange(rank, uneven, [left, right], sends_to_itself=False)
 
 
-def _measure_exchange(rank: Rank, loop: Loop, frames: Sequence[MessageMatrix], *, whole: bool) -> None:
-    """Time one all-to-all exchange of these frames, and check the received messages; rank 0 reports the row.
+def _measure_exchange(rank: Rank, timed_loop: Loop, frames: Sequence[MessageMatrix], *, sends_to_itself: bool) -> None:
+    """Time one all-to-all exchange, and check the received messages; rank 0 reports the row to the driver.
 
-    `whole`: a rank also sends to itself, as with MPI_Alltoall.
+    `frames`: bytes from each rank to each, a matrix per frame. `sends_to_itself`: whether a rank also sends to itself,
+    as with MPI_Alltoall.
     """
-    buffers_by_frame = [_FrameBuffers(frame, rank, number, whole=whole) for number, frame in enumerate(frames)]
+    buffers_by_frame = [
+        _FrameBuffers(frame, rank, number, sends_to_itself=sends_to_itself) for number, frame in enumerate(frames)
+    ]
 
-    def rank_seconds(rounds: int) -> Any:
-        """Return the seconds of this rank in each round, all frames together."""
+    def own_seconds_by_round(rounds: int) -> Any:
+        """Return the seconds of this rank in each of `rounds` rounds, the frames of a round added up."""
         times_by_frame = np.zeros((len(buffers_by_frame), rounds))
         for times, frame in zip(times_by_frame, buffers_by_frame, strict=True):
             rank.watch.record_progress()
             rank.comm.Barrier()
-            timed_loops.check_loop_status(loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
+            timed_loops.check_loop_status(timed_loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
         return times_by_frame.sum(axis=0)
 
-    slowest_rank_seconds = rank.comm.allreduce(float(rank_seconds(EXCHANGE_WARM_UPS).min()), op=MPI.MAX)
+    slowest_rank_seconds = rank.comm.allreduce(float(own_seconds_by_round(EXCHANGE_WARM_UPS).min()), op=MPI.MAX)
     rounds = rank.spec["iterations"] or exchange_matrix.rounds_in_half_a_second(slowest_rank_seconds)
-    before = rank_seconds(rounds - 1) if rounds > 1 else np.zeros(0)
+    before = own_seconds_by_round(rounds - 1) if rounds > 1 else np.zeros(0)
     for frame in buffers_by_frame:  # so that bytes of an earlier round cannot pass the check
         frame.target[:] = exchange_matrix.BLANK
-    seconds_by_round = np.concatenate([before, rank_seconds(1)])
+    seconds_by_round = np.concatenate([before, own_seconds_by_round(1)])
     wrong = rank.comm.allreduce(sum(frame.count_wrong_bytes() for frame in buffers_by_frame))
     if reports := _gather_seconds_and_lanes(rank, seconds_by_round.tolist()):
         send_to_driver(ExchangeRow([[list(row) for row in frame] for frame in frames], *reports, wrong))
 
 
 class _FrameBuffers:
-    """The send and receive buffers of one frame on one rank; messages lie in them one after the other, by rank.
+    """The send and receive buffers of one frame on one rank; the messages lie one after the other, by rank.
 
-    `arguments`: both buffers for a timed loop, with their counts and MPI's handles; for MPI_Alltoallv also with
-    displacements. `largest`: bytes of the largest message.
+    `arguments`: both buffers as arguments of a timed loop, with their counts and MPI's handles; for MPI_Alltoallv also
+    with displacements. `largest`: bytes of the largest message.
     """
 
-    def __init__(self, matrix: MessageMatrix, rank: Rank, number: int, *, whole: bool) -> None:
+    def __init__(self, matrix: MessageMatrix, rank: Rank, number: int, *, sends_to_itself: bool) -> None:
         self._rank, self._number = rank.rank, number
         sends, self._receives = (
-            [size if whole or peer != self._rank else 0 for peer, size in enumerate(sizes)]
+            [size if sends_to_itself or peer != self._rank else 0 for peer, size in enumerate(sizes)]
             for sizes in (matrix[self._rank], [row[self._rank] for row in matrix])
         )
         self.largest = max(*sends, *self._receives)
         for sizes in (sends, self._receives):
-            if not whole and sum(sizes) // UNIT > osu_rules.LARGEST_MESSAGE:
+            if not sends_to_itself and sum(sizes) // UNIT > osu_rules.LARGEST_MESSAGE:
                 raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
         source, self.target = (timed_loops.make_page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
         for peer, message in _message_views_by_rank(source, sends):
             exchange_matrix.fill_message(message, self._rank, peer, number)
         counts = [np.array(sizes, np.int64) // UNIT for sizes in (sends, self._receives)]
         sent, received = ((each.astype(np.int32), (each.cumsum() - each).astype(np.int32)) for each in counts)
-        buffers = (source, self.target, self.largest) if whole else (source, *sent, self.target, *received)
-        handles = timed_loops.c_mpi_handles(MPI.BYTE if whole else MPI.INT64_T, rank.comm)
+        buffers = (source, self.target, self.largest) if sends_to_itself else (source, *sent, self.target, *received)
+        handles = timed_loops.c_mpi_handles(MPI.BYTE if sends_to_itself else MPI.INT64_T, rank.comm)
         self.arguments: tuple[Any, ...] = (*buffers, *handles)
 
     def count_wrong_bytes(self) -> int:
@@ -203,69 +210,74 @@ class _FrameBuffers:
 
 
 def _message_views_by_rank(buffer: Any, sizes: Sequence[int]) -> list[tuple[int, Any]]:
-    """Return each rank and a view of its message in the buffer, in which messages lie by rank."""
+    """Return each rank with a view of its message in the buffer, in which messages lie one after the other by rank."""
     ends = np.cumsum(sizes)
     return [(peer, buffer[end - size : end]) for peer, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
 def measure_reduce_scatter_algorithms(rank: Rank) -> None:
-    """Measure every reduce-scatter algorithm with vectors of every count that fits into memory; report each row."""
+    """Measure every reduce-scatter algorithm with each vector length that fits into memory, and report each row."""
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
         raise RunFailed(
             f"reduce-scatter cannot be checked with {ranks} ranks: float32 sums are exact only up to {MOST_RANKS}"
             " ranks; use fewer ranks"
         )
-    counts = _vector_counts_that_fit(rank, [int(count) for count in spec["counts"]])
+    counts = _vector_lengths_fitting_memory(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
-    loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.rooted_reduces_loop}
+    loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.reduce_to_each_rank_loop}
     longest = osu_rules.reduced_block_elements(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
-    exchange_matrix.fill_contribution(source, rank.rank)
+    exchange_matrix.fill_contributed_vector(source, rank.rank)
     rank.watch.reports = rank.rank == 0
     for name in spec["algorithms"]:
         loop = loops[name]()
         for count in counts:
             block = osu_rules.reduced_block_elements(count, ranks)
-            _measure_vector_count(rank, name, loop, source, target[:block])
+            _measure_reduce_scatter(rank, name, loop, source, target[:block])
 
 
-def _measure_vector_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: Any) -> None:
-    """Time and check a reduce-scatter of the vector `source` into this rank's block; rank 0 reports the row."""
+def _measure_reduce_scatter(rank: Rank, algorithm: str, timed_loop: Loop, source: Any, own_block: Any) -> None:
+    """Time and check one reduce-scatter algorithm at one vector length; rank 0 reports the row to the driver.
+
+    `source`: this rank's whole vector. `own_block`: the memory for this rank's block of the sum.
+    """
     ranks, block, count = rank.size, own_block.size, own_block.size * rank.size
     real, add, comm = timed_loops.c_mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
     requests = timed_loops.make_request_buffers(ranks)
 
-    def mean_seconds(iterations: int) -> float:
-        """Return the mean seconds of an operation on this rank, over so many iterations."""
+    def mean_operation_seconds(iterations: int) -> float:
+        """Return the mean seconds of one reduce-scatter on this rank, over `iterations` of them."""
         rank.watch.record_progress()
         rank.comm.Barrier()
-        inside = loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
+        inside = timed_loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
         timed_loops.check_loop_status(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
-    mean_seconds(osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED))
+    mean_operation_seconds(osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED))
     own_block[:] = -1  # so that results of the warm-up cannot pass the check
     iterations = rank.spec["iterations"] or osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS)
-    seconds = mean_seconds(iterations)
+    seconds = mean_operation_seconds(iterations)
     wrong = rank.comm.allreduce(exchange_matrix.count_wrong_sums(own_block, block * rank.rank, ranks))
     if reports := _gather_seconds_and_lanes(rank, seconds):
-        send_to_driver(Row(name, count * osu_rules.ELEMENT, iterations, *reports, wrong=wrong))
+        send_to_driver(MeasuredRow(algorithm, count * osu_rules.ELEMENT, iterations, *reports, wrong=wrong))
 
 
-def _vector_counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
-    """Return the element counts whose vectors fit into every rank's memory; rank 0 reports a warning about others."""
+def _vector_lengths_fitting_memory(rank: Rank, element_counts: list[int]) -> list[int]:
+    """Return the vector lengths that fit into every rank's memory; rank 0 reports a warning about the others."""
     from merge_bench.host.machine import available_memory_bytes
 
     available = int(available_memory_bytes())
     room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
-    kept, left_out = osu_rules.split_counts_by_memory(counts, rank.size, room)
+    kept, left_out = osu_rules.split_counts_by_memory(element_counts, rank.size, room)
     if rank.rank == 0 and left_out:
         listed = ", ".join(format_count(count) for count in left_out)
         message = (
             f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
         )
-        send_to_driver(Warn(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
+        send_to_driver(
+            RankWarning(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts"))
+        )
     rank.warn_of_few_cores()
     return kept

@@ -21,14 +21,15 @@ KEY = "merge_bench"
 _send_lock = threading.Lock()
 
 
-class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
-    """A message from a rank to the driver; its tag is the name of its class in lower case."""
+class _RankMessage(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
+    """The base class of messages from a rank to the driver; the tag in JSON is the class's name in lower case."""
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one MPI rank.
 
-    `host_number`: equal for ranks on one host. `network`: that of its host, if UCX got an interface.
+    `worker`: the rank as the records describe workers. `host_number`: a number, equal for ranks on one host. `network`:
+    the interfaces of its host, if UCX was given one.
     """
 
     worker: Worker
@@ -36,14 +37,14 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkFacts | None = None
 
 
-class Hello(_Message, frozen=True):
-    """The message that all ranks have started, with their descriptions."""
+class RanksStarted(_RankMessage, frozen=True):
+    """The message from a rank to the driver that all ranks have started, with the description of each."""
 
     ranks: list[RankDescription]
 
 
-class Row(_Message, frozen=True):
-    """The message with the result of one test at one message size.
+class MeasuredRow(_RankMessage, frozen=True):
+    """The message from a rank to the driver with the result of one test at one message size.
 
     `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
     second, if the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
@@ -58,10 +59,11 @@ class Row(_Message, frozen=True):
     wrong: int | None = None
 
 
-class ExchangeRow(_Message, frozen=True):
-    """The message with the result of one exchange of `probe all-to-all`.
+class ExchangeRow(_RankMessage, frozen=True):
+    """The message from a rank to the driver with the result of one exchange of `probe all-to-all`.
 
-    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
+    `frames`: bytes from each rank to each, for each frame. `rounds`: seconds by rank and round. `selected`: UCX's
+    lanes. `wrong`: number of wrong bytes.
     """
 
     frames: Sequence[Sequence[Sequence[int]]]
@@ -70,12 +72,17 @@ class ExchangeRow(_Message, frozen=True):
     wrong: int
 
 
-class Warn(_Message, frozen=True):
+class RankWarning(_RankMessage, frozen=True):
+    """The message from a rank to the driver with a warning for the records."""
+
     caution: Caution
 
 
-class Error(_Message, frozen=True):
-    """The message with the error for which a rank aborts; `rank` is None before MPI has started."""
+class RankError(_RankMessage, frozen=True):
+    """The message from a rank to the driver with the error for which the rank aborts.
+
+    `rank`: None if MPI had not started. `code`: that of the error class, None for an unexpected exception.
+    """
 
     rank: int | None
     host: str
@@ -83,26 +90,26 @@ class Error(_Message, frozen=True):
     message: str
 
 
-class Progress(_Message, frozen=True):
-    """The message that a timed loop has made progress."""
+class LoopProgress(_RankMessage, frozen=True):
+    """The message from a rank to the driver that a timed loop has made progress."""
 
 
-class Done(_Message, frozen=True):
-    """The message that the ranks have reported all results."""
+class RanksDone(_RankMessage, frozen=True):
+    """The message from a rank to the driver that all results have been reported."""
 
 
-Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
+Message = RanksStarted | MeasuredRow | ExchangeRow | RankWarning | RankError | LoopProgress | RanksDone
 
 
 def send_to_driver(message: Message) -> None:
-    """Print a message on standard output, which the driver reads."""
+    """Print a message as a line of JSON on standard output, which the driver reads."""
     with _send_lock:
         sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
         sys.stdout.flush()
 
 
 def parse_message(line: str) -> Message | None:
-    """Return the message in a line of standard output, or None; raises msgspec.ValidationError for a damaged one."""
+    """Return the message in a line of standard output, or None; raises ValidationError for a damaged message."""
     if not line.startswith(f'{{"{KEY}"'):
         return None
     with contextlib.suppress(json.JSONDecodeError):  # it may be cut off

@@ -85,7 +85,8 @@ _AFTER_END_SECONDS = 1.0
 class MpiInstallation:
     """An installed MPI whose mpirun fits mpi4py.
 
-    `library`: the folder of the libmpi that mpi4py loads, None if mpi4py finds it.
+    `kind`: Open MPI, MPICH or Intel MPI. `library`: the folder of the libmpi that mpi4py has to load; None if mpi4py
+    finds it.
     """
 
     kind: str
@@ -94,12 +95,12 @@ class MpiInstallation:
     library: str | None = None
 
     @property
-    def name(self) -> str:
+    def name_and_version(self) -> str:
         """The kind and the version of the MPI, such as ``Open MPI 5.0.11``."""
         return f"{self.kind} {self.version}"
 
 
-def parse_mpi_release(text: str) -> tuple[str, str] | None:
+def parse_mpi_kind_and_version(text: str) -> tuple[str, str] | None:
     """Return kind and version of an MPI from ``mpirun --version`` or ``MPI_Get_library_version``; None if unknown."""
     matches = ((kind, pattern.search(text)) for kind, pattern in _KINDS)
     return next(((kind, match[1]) for kind, match in matches if match), None)
@@ -122,26 +123,29 @@ def find_mpi(
 def _find_mpi_cached(
     path: str, prefix: str, library_path: str, requested_mpirun: str | None, tool_libmpi: str | None
 ) -> MpiInstallation:
-    """Return the result of `find_mpi`, which is kept for the same arguments; `library_path`: LD_LIBRARY_PATH."""
+    """Return the result of `find_mpi`, and keep it for later calls with the same arguments.
+
+    `library_path`: the value of LD_LIBRARY_PATH, on which the result depends.
+    """
     named = shutil.which(requested_mpirun, path=path) if requested_mpirun else None
     if requested_mpirun and named is None:
         raise UsageError(f"--mpirun {requested_mpirun}: program not found")
     unfit = []
-    for mpirun in [os.path.abspath(named)] if named else find_mpiruns(path, prefix, tool_libmpi):
-        release = parse_mpi_release(program_output_or_none([mpirun, "--version"]) or "")
+    for mpirun in [os.path.abspath(named)] if named else find_mpirun_paths(path, prefix, tool_libmpi):
+        release = parse_mpi_kind_and_version(program_output_or_none([mpirun, "--version"]) or "")
         if release is None:
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
         library = _libmpi_folder(mpirun)
         chosen = {"MPI4PY_LIBMPI": library} if library else {}
         loaded = program_output_or_none([sys.executable, "-P", "-c", _LIBRARY_VERSION], chosen)
-        if loaded is not None and parse_mpi_release(loaded) == release:
+        if loaded is not None and parse_mpi_kind_and_version(loaded) == release:
             mpi = MpiInstallation(*release, mpirun, library)
             if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 without = "which was built without UCX (ompi_info lists no pml ucx)"
-                raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
+                raise UsageError(f"{mpirun} belongs to {mpi.name_and_version}, {without}; {_OTHER}")
             return mpi
-        release_text = " ".join(parse_mpi_release(loaded or "") or ("another MPI",))
+        release_text = " ".join(parse_mpi_kind_and_version(loaded or "") or ("another MPI",))
         theirs = "no MPI (missing or broken)" if loaded is None else release_text
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
@@ -149,7 +153,7 @@ def _find_mpi_cached(
     raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
-def find_mpiruns(path: str, prefix: str, tool_libmpi: str | None = None) -> list[str]:
+def find_mpirun_paths(path: str, prefix: str, tool_libmpi: str | None = None) -> list[str]:
     """Return the paths of every mpirun, or else mpiexec, in `prefix`/bin and on `path`.
 
     One that has the library `tool_libmpi` comes first.
@@ -160,11 +164,11 @@ def find_mpiruns(path: str, prefix: str, tool_libmpi: str | None = None) -> list
         if program is not None:
             programs.setdefault(os.path.realpath(os.path.dirname(program)), os.path.abspath(program))
 
-    def has_other_libmpi(mpirun: str) -> bool:
+    def lacks_tool_libmpi(mpirun: str) -> bool:
         libraries = Path(_libmpi_folder(mpirun) or "/nonexistent").glob("libmpi.so*")
         return tool_libmpi is None or Path(tool_libmpi).resolve() not in {library.resolve() for library in libraries}
 
-    return sorted(programs.values(), key=has_other_libmpi)
+    return sorted(programs.values(), key=lacks_tool_libmpi)
 
 
 def _libmpi_folder(mpirun: str) -> str | None:
@@ -202,21 +206,21 @@ def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def run_as_root_variables() -> dict[str, str]:
-    """Return the variables without which Open MPI does not run as root; {} if this user is not root."""
+    """Return the environment variables with which Open MPI runs as root; {} if this user is not root."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
 
 def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> None:
-    """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
+    """Raise UsageError if a running cluster was named, or if this mpirun cannot start ranks on the given hosts."""
     if not launchers_by_name()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to"
-            " Open MPI's mpirun"
+            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name_and_version}; omit --hosts, or set"
+            " --mpirun to Open MPI's mpirun"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:
@@ -238,16 +242,17 @@ def mpirun_command(
     hosts: Hosts,
     settings: ClusterSettings,
     argv: Sequence[str],
-    scratch: str,
+    scratch_folder: str,
     extra_variables: Mapping[str, str] | None = None,
     *,
-    ucx: bool = True,
+    ucx_only: bool = True,
     host: HostNetwork = network,
 ) -> tuple[str, ...]:
-    """Return the mpirun command line that runs `argv` in every rank, with the config's variables.
+    """Return the mpirun command line that runs the command `argv` in every rank, with the config's variables.
 
-    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx`: MPI sends over
-    UCX only; False for a tool that loads its own UCX, so that MPI chooses itself. `host`: where mpirun is started.
+    The command line has only names of variables (``-x NAME``); mpirun takes their values from its environment.
+    `ucx_only`: whether MPI sends over UCX only; False for a tool that loads its own UCX, so that MPI chooses itself.
+    `host`: where mpirun is started.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
@@ -256,17 +261,19 @@ def mpirun_command(
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
-        *(_UCX if ucx else ()),
-        *_daemon_options(mpi, settings, scratch, host),
+        *(_UCX if ucx_only else ()),
+        *_daemon_options(mpi, settings, scratch_folder, host),
         *(word for name in names for word in ("-x", name)),
         *argv,
     )
 
 
-def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: str, host: HostNetwork) -> list[str]:
+def _daemon_options(
+    mpi: MpiInstallation, settings: ClusterSettings, scratch_folder: str, host: HostNetwork
+) -> list[str]:
     """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
-    options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
+    options = [("prte_local_tmpdir_base", scratch_folder)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers_by_name()[settings.launcher].mpirun_finds_hosts:
         options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client_command(settings))))
     range_ = (
@@ -281,9 +288,9 @@ def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: st
 
 
 def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = network) -> str | None:
-    """Return the address range of a network interface, such as ``10.0.0.0/24``; None if it is unknown.
+    """Return the address range of a network interface, such as ``10.0.0.0/24``; None if the range is unknown.
 
-    If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
+    If this `host` has no such interface, or none was named, the range is that of the interface to the `peers`. None if
     none was named and some peer is in another range, in which its daemon would have no address here.
     """
     ranges = host.ipv4_networks_by_interface()
@@ -298,55 +305,68 @@ def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetw
     return None
 
 
-def mpirun_error(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
-    """Return the error for an mpirun that printed `text` and ended with exit status `status`.
+def mpirun_error(
+    output: str, exit_status: int, silence_seconds: float, pids_by_rank: Mapping[int, int] | None = None
+) -> LaunchFailed:
+    """Return the error for an mpirun that printed `output` and ended with exit status `exit_status`.
 
-    `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
-    Open MPI 4 prints 0 for ranks on its own host.
+    `silence_seconds`: seconds without progress after which a rank ends itself. `pids_by_rank`: process ids that the
+    ranks reported; Open MPI 4 prints 0 for ranks on its own host.
     """
-    ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    error = _recognized_error(text, " ".join(text.split()), silence, pids or {})
-    return error or LaunchFailed(ended + _first_message_line(text))
+    ended = (
+        f"mpirun ended with status {exit_status}"
+        if exit_status
+        else "the ranks ended before the measurement was complete"
+    )
+    error = _recognized_error(output, " ".join(output.split()), silence_seconds, pids_by_rank or {})
+    return error or LaunchFailed(ended + _first_message_line(output))
 
 
-def _recognized_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
-    """Return the error for a known line in mpirun's output `text`, or None; `flat`: `text` as one line."""
-    if match := _LOADER.search(text):
+def _recognized_error(
+    output: str, output_on_one_line: str, silence_seconds: float, pids_by_rank: Mapping[int, int]
+) -> LaunchFailed | None:
+    """Return the error that a known line in mpirun's output stands for; None if no line is known.
+
+    `output_on_one_line`: the same output with its line breaks replaced by spaces.
+    """
+    if match := _LOADER.search(output):
         return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
-    if match := _KILLED.search(flat):
+    if match := _KILLED.search(output_on_one_line):
         rank, host, number = int(match[1]), match[3], int(match[4])
-        pid = int(match[2]) or pids.get(rank)
-        how = f"made no progress for {silence:g} s" if number == _ALARM else f"was killed by signal {number}"
+        pid = int(match[2]) or pids_by_rank.get(rank)
+        how = f"made no progress for {silence_seconds:g} s" if number == _ALARM else f"was killed by signal {number}"
         who = f"rank {rank}" + (f" (process {pid})" if pid else "")
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
-    if match := _ENDED.search(flat):
+    if match := _ENDED.search(output_on_one_line):
         message = f"process {match[1]} on {match[2]} ended with status {match[3]} (an exit code or a signal number)"
         return LaunchFailed(message, host=match[2], code=DIED)
-    if match := _EXECUTABLE.search(flat):
+    if match := _EXECUTABLE.search(output_on_one_line):
         message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=match[2], code=NOT_STARTED)
-    if any(words in flat for words in _DAEMON) or _HOST_OF_SSH.search(text):  # on a busy machine PRRTE may say nothing
-        match = _HOST_OF_DAEMON.search(flat) or _HOST_OF_SSH.search(text)
+    if any(words in output_on_one_line for words in _DAEMON) or _HOST_OF_SSH.search(
+        output
+    ):  # on a busy machine PRRTE may say nothing
+        match = _HOST_OF_DAEMON.search(output_on_one_line) or _HOST_OF_SSH.search(output)
         named = next((name for name in match.groups() if name), None) if match else None
-        complaint = _SSH.search(text)
+        complaint = _SSH.search(output)
         message = f"mpirun cannot reach {named or 'a host'}" + (f": {complaint[0].strip()}" if complaint else "")
         return LaunchFailed(message, host=named, code=UNREACHABLE)
-    if any(words in flat for words in _WITHOUT_UCX):
-        match = re.search(r"Host: (\S+)", flat)
+    if any(words in output_on_one_line for words in _WITHOUT_UCX):
+        match = re.search(r"Host: (\S+)", output_on_one_line)
         ranks = f"MPI ranks on {match[1]}" if match else "MPI ranks"
         message = f"{ranks} cannot use UCX (pml ucx): UCX does not load, or has no transport between the ranks"
         return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
-    if match := _STATUS.search(flat):
-        message = f"rank {match[1]} ended with status {match[2]}{_first_message_line(text)}"
+    if match := _STATUS.search(output_on_one_line):
+        message = f"rank {match[1]} ended with status {match[2]}{_first_message_line(output)}"
         return LaunchFailed(message, rank=int(match[1]), code=DIED)
     return None
 
 
-def _first_message_line(text: str) -> str:
+def _first_message_line(output: str) -> str:
     """Return a colon and the first line of a message in mpirun's output; empty if there is none."""
     inside: list[str] = []
     framed = False
-    for line in (each.strip() for each in text.splitlines()):
+    for line in (each.strip() for each in output.splitlines()):
         if _FRAME.match(line):
             framed = not framed
         elif re.search(r"\w", line):
@@ -357,9 +377,9 @@ def _first_message_line(text: str) -> str:
 
 
 class MpirunProcess:
-    """A running mpirun in a session of its own, and the lines that its ranks print.
+    """A running mpirun in a process session of its own, and the lines that its ranks print.
 
-    `pids`: the process number of each rank, once reported.
+    `pids`: the process id of each rank, once the ranks have reported it.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -370,15 +390,15 @@ class MpirunProcess:
         self._process = ChildProcess(
             argv, environment={**os.environ, **run_as_root_variables(), **environment}, log=log, stdout=subprocess.PIPE
         )
-        threading.Thread(target=self._queue_lines, name="mpirun", daemon=True).start()
+        threading.Thread(target=self._queue_output_lines, name="mpirun", daemon=True).start()
 
-    def lines(self, first: float, silence: float) -> Iterator[str]:
+    def read_lines(self, first_line_timeout: float, silence_timeout: float) -> Iterator[str]:
         """Yield every line that ranks print until mpirun ends.
 
-        The first has to come within `first` seconds, others within `silence` seconds of the one before. Raises
-        LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
+        The first line has to come within `first_line_timeout` seconds, others within `silence_timeout` seconds of the
+        one before. Raises LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
         """
-        limit, heard = first, time.monotonic()
+        limit, heard = first_line_timeout, time.monotonic()
         while True:
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)
@@ -388,7 +408,7 @@ class MpirunProcess:
             if line is None:
                 break
             if line:
-                heard, limit = time.monotonic(), silence
+                heard, limit = time.monotonic(), silence_timeout
                 yield line
             elif time.monotonic() - heard > limit:
                 raise LaunchFailed(f"the ranks reported nothing for {limit:g} s", log_tail=read_log_tail(self.log))
@@ -396,25 +416,28 @@ class MpirunProcess:
         if status is None:
             raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=read_log_tail(self.log))
         if status:
-            raise self.end_error(status, silence)
+            raise self.make_exit_error(status, silence_timeout)
 
-    def end_error(self, status: int, silence: float) -> LaunchFailed:
-        """Return the error for this mpirun, which ended with exit status `status`, from its last output."""
+    def make_exit_error(self, exit_status: int, silence_seconds: float) -> LaunchFailed:
+        """Return the error for this mpirun, which ended with `exit_status`, from the last lines of its output.
+
+        `silence_seconds`: seconds without progress after which a rank ends itself.
+        """
         printed = self.log.read_bytes()[self._start :].decode(errors="replace")
-        error = mpirun_error(printed, status, silence, self.pids)
+        error = mpirun_error(printed, exit_status, silence_seconds, self.pids)
         error.log_tail = read_log_tail(self.log)
         return error
 
     def stop(self) -> None:
-        """End mpirun, which ends the ranks on every host; kill the processes that are left of its session here."""
+        """End mpirun, which ends the ranks on every host; kill what is left of its process session on this host."""
         self._process.end_session(signal.SIGTERM, STOP_SECONDS)
 
     def log_line(self, line: str) -> None:
-        """Write a line of a rank that is not a message into the log of mpirun."""
+        """Write a line that a rank printed, and that is no message, into the log of mpirun."""
         with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 
-    def _queue_lines(self) -> None:
+    def _queue_output_lines(self) -> None:
         for line in self._process.stdout:
             self._lines.put(line.decode(errors="replace").strip())
         self._lines.put(None)

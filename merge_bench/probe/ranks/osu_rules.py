@@ -42,67 +42,74 @@ COPIES = 4
 
 
 @dataclass(frozen=True)
-class TimedLoop:
-    """The time of a loop on the first rank: `iterations` with messages of `size` bytes took `elapsed` seconds."""
+class LoopTiming:
+    """The time of a compiled loop on the first rank: `iterations` with messages of `size` bytes, `elapsed` seconds."""
 
     size: int
     iterations: int
     elapsed: float
 
     def seconds_per_message(self, messages_per_iteration: int) -> float:
-        """Return the mean time of a message."""
+        """Return the mean seconds of a message, where an iteration has `messages_per_iteration` messages."""
         return self.elapsed / (messages_per_iteration * self.iterations)
 
     def bytes_per_second(self, messages_per_iteration: int) -> float:
-        """Return the bandwidth."""
+        """Return the bandwidth of the loop, where an iteration has `messages_per_iteration` messages."""
         return self.size * messages_per_iteration * self.iterations / self.elapsed
 
 
-def osu_iterations_for_size(size: int, small_and_large: tuple[int, int]) -> int:
-    """Return OSU's number of iterations for messages of `size` bytes: up to 8192 bytes the first, else the second."""
-    return small_and_large[size > LARGE]
+def osu_iterations_for_size(size: int, small_and_large_iterations: tuple[int, int]) -> int:
+    """Return one of OSU's two numbers of iterations: for messages up to 8192 bytes the first, else the second."""
+    return small_and_large_iterations[size > LARGE]
 
 
-def ping_pong_iterations(seconds_each: float) -> int:
+def ping_pong_iterations(iteration_seconds: float) -> int:
     """Return the number of ping-pong iterations: 3000, or fewer if they take over a tenth of a second, at least 20."""
-    return int(min(PING_PONGS, max(FEWEST, ROW_SECONDS / max(seconds_each, 1e-9))))
+    return int(min(PING_PONGS, max(FEWEST, ROW_SECONDS / max(iteration_seconds, 1e-9))))
 
 
-def collective_iterations_for_count(count: int, small_middle_large: tuple[int, int, int]) -> int:
-    """Return one of three numbers of iterations for a vector of `count` elements: up to 64Ki, up to 4Mi, or more."""
-    return small_middle_large[(count > SMALL) + (count > MIDDLE)]
+def collective_iterations_for_count(element_count: int, iterations_by_length: tuple[int, int, int]) -> int:
+    """Return one of three numbers of iterations: for vectors up to 64Ki elements, up to 4Mi, or longer."""
+    return iterations_by_length[(element_count > SMALL) + (element_count > MIDDLE)]
 
 
-def reduced_block_elements(count: int, ranks: int) -> int:
-    """Return the elements of the block that a rank keeps of a reduced vector: `count` ÷ `ranks`, rounded up."""
-    return -(-count // ranks)
+def reduced_block_elements(element_count: int, ranks: int) -> int:
+    """Return the number of elements of a reduced vector that one rank keeps: `element_count` ÷ `ranks`, rounded up."""
+    return -(-element_count // ranks)
 
 
-def split_counts_by_memory(counts: Sequence[int], ranks: int, memory_bytes: int) -> tuple[list[int], list[int]]:
-    """Return the element counts whose vectors fit into `memory_bytes` of each rank, and those that do not."""
-    needed = {count: COPIES * ELEMENT * reduced_block_elements(count, ranks) * ranks for count in counts}
-    return [n for n in counts if needed[n] <= memory_bytes], [n for n in counts if needed[n] > memory_bytes]
+def split_counts_by_memory(element_counts: Sequence[int], ranks: int, memory_bytes: int) -> tuple[list[int], list[int]]:
+    """Split vector lengths into those whose vectors fit into `memory_bytes` of each rank, and those that do not."""
+    needed = {count: COPIES * ELEMENT * reduced_block_elements(count, ranks) * ranks for count in element_counts}
+    return [n for n in element_counts if needed[n] <= memory_bytes], [
+        n for n in element_counts if needed[n] > memory_bytes
+    ]
 
 
-def reduce_scatter_bus_bandwidth(size: int, seconds: float, ranks: int) -> float | None:
-    """Return the bus bandwidth in bytes per second: size of the whole vector ÷ time × (N − 1) ÷ N.
+def reduce_scatter_bus_bandwidth(vector_bytes: int, seconds: float, ranks: int) -> float | None:
+    """Return the bus bandwidth of a reduce-scatter in bytes per second: size of the vector ÷ time × (N − 1) ÷ N.
 
-    So nccl-tests and ucc_perftest define it. Each rank must send and receive at least that, with any algorithm. None
-    for one rank, which sends nothing.
+    This is the definition of nccl-tests and ucc_perftest. Each of N ranks must send and receive at least that, with any
+    algorithm. None for one rank, which sends nothing.
     """
-    return size / seconds * (ranks - 1) / ranks if ranks > 1 and seconds > 0 else None
+    return vector_bytes / seconds * (ranks - 1) / ranks if ranks > 1 and seconds > 0 else None
 
 
-def reduce_scatter_row_fields(count: int, average: float, least: float, most: float, *, ranks: int) -> dict[str, Any]:
-    """Return the fields of a reduce-scatter row from the vector's elements and the ranks' seconds per operation."""
-    size = count * ELEMENT
+def reduce_scatter_row_fields(
+    element_count: int, mean_seconds: float, min_seconds: float, max_seconds: float, *, ranks: int
+) -> dict[str, Any]:
+    """Return the fields of a reduce-scatter row: size, times and bus bandwidths.
+
+    `mean_seconds`, `min_seconds`, `max_seconds`: mean, least and greatest over ranks of the seconds per operation.
+    """
+    size = element_count * ELEMENT
     return {
         "size": size,
-        "count": count,
-        "seconds": average,
-        "seconds_min": least,
-        "seconds_max": most,
-        "bandwidth_bytes_per_second": reduce_scatter_bus_bandwidth(size, average, ranks),
-        "bandwidth_min": reduce_scatter_bus_bandwidth(size, most, ranks),
-        "bandwidth_max": reduce_scatter_bus_bandwidth(size, least, ranks),
+        "count": element_count,
+        "seconds": mean_seconds,
+        "seconds_min": min_seconds,
+        "seconds_max": max_seconds,
+        "bandwidth_bytes_per_second": reduce_scatter_bus_bandwidth(size, mean_seconds, ranks),
+        "bandwidth_min": reduce_scatter_bus_bandwidth(size, max_seconds, ranks),
+        "bandwidth_max": reduce_scatter_bus_bandwidth(size, min_seconds, ranks),
     }

@@ -39,8 +39,8 @@ STOPPED = -1000
 PutLoop = Callable[..., int]
 
 
-class _MapParams(ctypes.Structure):
-    """`ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
+class _MemoryMapParameters(ctypes.Structure):
+    """The C structure `ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
 
     _fields_ = (
         ("field_mask", ctypes.c_uint64),
@@ -54,7 +54,7 @@ class _MapParams(ctypes.Structure):
 
 
 class _MemoryAttributes(ctypes.Structure):
-    """`ucp_mem_attr_t` of UCX 1.12 and later."""
+    """The C structure `ucp_mem_attr_t` of UCX 1.12 and later."""
 
     _fields_ = (
         ("field_mask", ctypes.c_uint64),
@@ -66,7 +66,7 @@ class _MemoryAttributes(ctypes.Structure):
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """The address, the length and the packed remote key of memory that a peer may put into."""
+    """Memory of another worker for puts: its address, its length in bytes, and its packed remote key."""
 
     address: int
     length: int
@@ -79,46 +79,46 @@ class RegisteredMemory:
     def __init__(self, context: int, length: int) -> None:
         self._context, self.length = ctypes.c_void_p(context), length
         self._handle = ctypes.c_void_p()
-        params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
-        self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
+        params = _MemoryMapParameters(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
+        self._call_or_raise("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
         attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
         try:
-            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
+            self._call_or_raise("ucp_mem_query", self._handle, ctypes.byref(attributes))
         except RunFailed:
             self.free()
             raise
         self.address = int(attributes.address)
 
     @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The memory as a NumPy array."""
+    def byte_array(self) -> npt.NDArray[np.uint8]:
+        """The registered memory as a NumPy array of bytes."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
 
     def describe_for_peer(self) -> RemoteMemory:
         """Return the address and the remote key that a peer needs to put into this memory."""
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
+        self._call_or_raise("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
         key = ctypes.string_at(packed, size.value) if packed.value else b""
         open_loaded_library("libucp").ucp_rkey_buffer_release(packed)
         return RemoteMemory(self.address, self.length, key)
 
     def free(self) -> None:
-        """Free the memory; no put may be in flight."""
-        self._call("ucp_mem_unmap", self._context, self._handle)
+        """Unregister and free the memory; no put may be in flight."""
+        self._call_or_raise("ucp_mem_unmap", self._context, self._handle)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = _call_ucp(name, *arguments)
+    def _call_or_raise(self, function_name: str, *arguments: Any) -> None:
+        status = _call_ucp_function(function_name, *arguments)
         if status != _OK:
-            raise RunFailed(f"{name} of {self.length} bytes failed with UCX status {status}")
+            raise RunFailed(f"{function_name} of {self.length} bytes failed with UCX status {status}")
 
 
 @dataclass(frozen=True)
-class PutLoops:
-    """The compiled loops of puts, for the libucp that this process has loaded.
+class CompiledPutLoops:
+    """The compiled loops that put and drive progress, for the libucp that this process has loaded.
 
-    `together(worker, endpoint, local, size, remote, key, count, parameters, stop)` posts `count` puts and flushes once;
-    `apart` (same arguments) flushes after each; `spin(worker, rounds, stop)` drives progress. 0 is success, a negative
-    number UCX's error, `STOPPED` that the flag in `stop` was set.
+    `together(worker, endpoint, local_address, size, remote_address, key, put_count, parameters, stop_flag)` posts
+    `put_count` puts and flushes once; `apart` (same arguments) flushes after each; `spin(worker, rounds, stop_flag)`
+    drives progress. 0 is success, a negative number UCX's error, `STOPPED` that the flag was set.
     """
 
     together: PutLoop
@@ -127,9 +127,9 @@ class PutLoops:
 
 
 def unpack_remote_key(endpoint: int, key: bytes) -> int:
-    """Unpack a remote key for an endpoint, and return its handle; free it with `free_remote_key`."""
+    """Unpack the remote key of a peer's memory for an endpoint, and return its handle for `free_remote_key`."""
     unpacked = ctypes.c_void_p()
-    status = _call_ucp("ucp_ep_rkey_unpack", ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
+    status = _call_ucp_function("ucp_ep_rkey_unpack", ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
     if status != _OK or not unpacked.value:
         raise RunFailed(f"UCX rejected the memory key of another worker (UCX status {status})")
     return int(unpacked.value)
@@ -141,15 +141,15 @@ def free_remote_key(key: int) -> None:
 
 
 def empty_put_parameters() -> npt.NDArray[np.uint8]:
-    """Return an empty `ucp_request_param_t` as bytes, more of them than in any release of UCX."""
+    """Return zero bytes as an empty `ucp_request_param_t`; there are more bytes than any release of UCX uses."""
     return np.zeros(256, np.uint8)
 
 
 @functools.cache
-def compiled_put_loops() -> PutLoops:
+def compiled_put_loops() -> CompiledPutLoops:
     """Return the compiled loops of puts for this process's libucp.
 
-    Numba compiles each at its first call_c_function, and stores it for later processes.
+    Numba compiles each loop at its first call, and stores it for later processes.
     """
     library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
@@ -157,59 +157,84 @@ def compiled_put_loops() -> PutLoops:
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
     together, apart = (partial(_put_repeatedly, each, put, flush, progress, check, release) for each in (False, True))
-    return PutLoops(together, apart, partial(_drive_progress, progress))
+    return CompiledPutLoops(together, apart, partial(_drive_progress, progress))
 
 
 @compile_loop
 def _flush_puts(  # type: ignore[no-untyped-def]
-    flush, progress, check, release, worker, endpoint, params, stop
+    flush_function, progress_function, check_function, release_function, worker, endpoint, parameters, stop_flag
 ):  # pragma: no cover
-    request = call_c_function(np.uint64, flush, (endpoint, params))
+    request = call_c_function(np.uint64, flush_function, (endpoint, parameters))
     if request == np.uint64(0):
         return 0
     if request >= np.uint64(_FIRST_ERROR):
         return -1
-    while call_c_function(np.int8, check, (request,)) == _IN_PROGRESS:
-        call_c_function(np.uint32, progress, (worker,))
-        if stop[0] != 0:
-            call_c_function(None, release, (request,))
+    while call_c_function(np.int8, check_function, (request,)) == _IN_PROGRESS:
+        call_c_function(np.uint32, progress_function, (worker,))
+        if stop_flag[0] != 0:
+            call_c_function(None, release_function, (request,))
             return STOPPED
-    status = int(call_c_function(np.int8, check, (request,)))
-    call_c_function(None, release, (request,))
+    status = int(call_c_function(np.int8, check_function, (request,)))
+    call_c_function(None, release_function, (request,))
     return status
 
 
 @compile_loop
 def _put_repeatedly(  # type: ignore[no-untyped-def]
-    apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
+    flush_each,
+    put_function,
+    flush_function,
+    progress_function,
+    check_function,
+    release_function,
+    worker,
+    endpoint,
+    local_address,
+    size,
+    remote_address,
+    key,
+    put_count,
+    parameters,
+    stop_flag,
 ):  # pragma: no cover
-    for number in range(count):
-        request = call_c_function(np.uint64, put, (endpoint, local, size, remote, key, params))
+    for number in range(put_count):
+        request = call_c_function(
+            np.uint64, put_function, (endpoint, local_address, size, remote_address, key, parameters)
+        )
         if request >= np.uint64(_FIRST_ERROR):
             return -1
         if request != np.uint64(0):
-            call_c_function(None, release, (request,))  # completes by itself; the flush waits for it
-        if stop[0] != 0:
+            call_c_function(None, release_function, (request,))  # completes by itself; the flush waits for it
+        if stop_flag[0] != 0:
             return STOPPED
-        if apart or number == count - 1:
-            status = _flush_puts(flush, progress, check, release, worker, endpoint, params, stop)  # type: ignore[no-untyped-call]
+        if flush_each or number == put_count - 1:
+            status = _flush_puts(
+                flush_function,
+                progress_function,
+                check_function,
+                release_function,
+                worker,
+                endpoint,
+                parameters,
+                stop_flag,
+            )  # type: ignore[no-untyped-call]
             if status != 0:
                 return status
     return 0
 
 
 @compile_loop
-def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _drive_progress(progress_function, worker, rounds, stop_flag):  # type: ignore[no-untyped-def]  # pragma: no cover
     for _ in range(rounds):
-        call_c_function(np.uint32, progress, (worker,))
-        if stop[0] != 0:
+        call_c_function(np.uint32, progress_function, (worker,))
+        if stop_flag[0] != 0:
             return STOPPED
     return 0
 
 
-def _call_ucp(name: str, *arguments: Any) -> int:
-    """Call a function of libucp that returns `ucs_status_t`, which is packed into a byte."""
-    function = getattr(open_loaded_library("libucp"), name)
+def _call_ucp_function(function_name: str, *arguments: Any) -> int:
+    """Call a function of libucp that returns a `ucs_status_t`, and return that status: 0 for success."""
+    function = getattr(open_loaded_library("libucp"), function_name)
     function.restype = ctypes.c_int8
     return int(function(*arguments))
 
@@ -229,7 +254,7 @@ class MeasuredPuts:
     seconds: float
 
 
-def _ucx_exchange() -> UcxExchange:
+def _ucx_exchange_of_worker() -> UcxExchange:
     """Return the UCX data plane of this worker."""
     return cast("UcxExchange", current_plugin().exchange)
 
@@ -237,57 +262,59 @@ def _ucx_exchange() -> UcxExchange:
 def register_target_memory(length: int, source: int) -> RemoteMemory:
     """Register memory for the puts of rank `source`, and return its address and key; `free_put_memory` frees it."""
     plugin = current_plugin()
-    context, _, _ = _ucx_exchange().ucx_handles(source)
+    context, _, _ = _ucx_exchange_of_worker().ucx_handles(source)
     memory = RegisteredMemory(context, length)
-    plugin.children[TARGET] = HeldPutMemory(memory, _ucx_exchange())
-    memory.bytes[:] = 0
+    plugin.children[TARGET] = PutSideMemory(memory, _ucx_exchange_of_worker())
+    memory.byte_array[:] = 0
     return memory.describe_for_peer()
 
 
 def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]) -> list[int]:
-    """Progress UCX while rank `source` puts, and return the number of wrong bytes after each test.
+    """Drive UCX's progress while rank `source` puts, and return the number of wrong bytes after each test.
 
     `sizes_and_counts`: the size in bytes and the number of puts of each test.
     """
     plugin = current_plugin()
     held = plugin.children[TARGET]
-    assert isinstance(held, HeldPutMemory)
+    assert isinstance(held, PutSideMemory)
     loops = compiled_put_loops()
-    _, worker, _ = _ucx_exchange().ucx_handles(source)
+    _, worker, _ = _ucx_exchange_of_worker().ucx_handles(source)
     wrong = []
     with _stop_flag_of_loops() as stop:
 
-        def progress() -> None:
+        def drive_progress() -> None:
             _check_put_status(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
 
         for number, (size, _) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                _ucx_exchange().receive_token(source, progress)
-                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _payload_byte(number, test))))
-                _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
+                _ucx_exchange_of_worker().receive_token(source, drive_progress)
+                wrong.append(int(np.count_nonzero(held.memory.byte_array[:size] != _payload_byte(number, test))))
+                _ucx_exchange_of_worker().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
 
 
 def measure_puts(
     target: int, target_memory: RemoteMemory, sizes_and_counts: Sequence[tuple[int, int]]
 ) -> list[MeasuredPuts]:
-    """Time puts of every size into the memory of rank `target`, overlapping and non-overlapping; return the results.
+    """Time puts of every size into the memory of rank `target`, overlapping and non-overlapping.
 
     `sizes_and_counts`: the size in bytes and the number of puts of each test.
 
     A tenth as many puts are made before as a warm-up. The time goes from the first put to the end of the last flush.
     """
     plugin = current_plugin()
-    context, worker, endpoint = _ucx_exchange().ucx_handles(target)
+    context, worker, endpoint = _ucx_exchange_of_worker().ucx_handles(target)
     loops, parameters = compiled_put_loops(), empty_put_parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_put_memory`).
-    plugin.children[SOURCE] = held = HeldPutMemory(RegisteredMemory(context, target_memory.length), _ucx_exchange())
+    plugin.children[SOURCE] = held = PutSideMemory(
+        RegisteredMemory(context, target_memory.length), _ucx_exchange_of_worker()
+    )
     memory, held.key = held.memory, unpack_remote_key(endpoint, target_memory.key)
     measured = []
     with _stop_flag_of_loops() as stop:
         for number, (size, count) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                memory.bytes[:size] = _payload_byte(number, test)
+                memory.byte_array[:size] = _payload_byte(number, test)
                 seconds = 0.0
                 loop = loops.together if test == TOGETHER else loops.apart
                 for times in (max(1, count // 10), count):
@@ -296,25 +323,25 @@ def measure_puts(
                     status = loop(*route, times, parameters.ctypes.data, stop)
                     seconds = time.perf_counter() - start
                     _check_put_status(status, f"this rank wrote to the memory of rank {target}")
-                _ucx_exchange().transfer({target: np.ones(1, np.uint8)}, {})
-                _ucx_exchange().transfer({}, {target: np.empty(1, np.uint8)})
+                _ucx_exchange_of_worker().transfer({target: np.ones(1, np.uint8)}, {})
+                _ucx_exchange_of_worker().transfer({}, {target: np.empty(1, np.uint8)})
                 measured.append(MeasuredPuts(test, size, count, seconds))
     free_put_memory(SOURCE)
     return measured
 
 
 def free_put_memory(side: str) -> None:
-    """Free the memory of one side, `TARGET` or `SOURCE`; no put may be in flight."""
+    """Free the registered memory of one side of the puts, `TARGET` or `SOURCE`; no put may be in flight."""
     held = current_plugin().children.pop(side, None)
     if held is not None:
         held.end()
 
 
 @dataclass
-class HeldPutMemory:
-    """The registered memory of one side of the puts.
+class PutSideMemory:
+    """The registered memory that one side of the puts, target or source, holds until the launch ends.
 
-    `key`: at the source, the remote key of the target's memory; 0: none yet.
+    `key`: at the source, the remote key of the target's memory; 0 if there is none yet.
     """
 
     memory: RegisteredMemory
@@ -322,7 +349,7 @@ class HeldPutMemory:
     key: int = 0
 
     def end(self) -> None:
-        """Free the memory and the key, unless puts of an aborted run may still use them."""
+        """Free the memory and the remote key, unless puts of an aborted run may still use them."""
         if self.exchange.unanswered:
             return
         if self.key:
@@ -330,18 +357,21 @@ class HeldPutMemory:
         self.memory.free()
 
 
-def _payload_byte(number: int, test: str) -> int:
-    """Return the byte that fills the puts of a test; it differs from the byte of the test before."""
-    return (2 * number + (test == APART)) % 255 + 1
+def _payload_byte(size_index: int, test: str) -> int:
+    """Return the byte that fills the puts of a test, another one than that of the test before."""
+    return (2 * size_index + (test == APART)) % 255 + 1
 
 
-def _check_put_status(status: int, during: str) -> None:
-    """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
+def _check_put_status(status: int, activity: str) -> None:
+    """Raise RunFailed if a compiled loop was stopped, or UCX failed.
+
+    `status`: what the loop returned. `activity`: what was being done, for the message.
+    """
     if status == STOPPED:
         current_plugin().abort.raise_if_set()
-        raise RunFailed(f"the process that controls the run did not answer while {during}")
+        raise RunFailed(f"the process that controls the run did not answer while {activity}")
     if status != 0:
-        raise RunFailed(f"UCX failed with status {status} while {during}")
+        raise RunFailed(f"UCX failed with status {status} while {activity}")
 
 
 @contextlib.contextmanager
@@ -350,13 +380,13 @@ def _stop_flag_of_loops() -> Iterator[npt.NDArray[np.int64]]:
     stop, over = np.zeros(1, np.int64), threading.Event()
     abort = current_plugin().abort
 
-    def watch() -> None:
+    def set_flag_when_abandoned() -> None:
         while not over.wait(0.02):
             if abort.is_abandoned(ORPHANED_SECONDS):
                 stop[0] = 1
                 return
 
-    thread = threading.Thread(target=watch, name="put-watch", daemon=True)
+    thread = threading.Thread(target=set_flag_when_abandoned, name="put-watch", daemon=True)
     thread.start()
     try:
         yield stop

@@ -30,7 +30,15 @@ from merge_bench.host import network
 from merge_bench.host.description import UcxDescription
 from merge_bench.host.network import HostNetwork
 from merge_bench.probe import probes
-from merge_bench.probe.ranks.messages import Done, Error, Hello, Progress, RankDescription, Warn, send_to_driver
+from merge_bench.probe.ranks.messages import (
+    LoopProgress,
+    RankDescription,
+    RankError,
+    RanksDone,
+    RanksStarted,
+    RankWarning,
+    send_to_driver,
+)
 from merge_bench.records.schema import Worker
 
 if TYPE_CHECKING:
@@ -47,10 +55,10 @@ _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
 
 
 class ProgressWatch:
-    """A thread that ends this process and mpirun's daemon on this host after `limit` seconds without progress.
+    """A thread that ends this rank and mpirun's daemon on its host after `limit` seconds without progress.
 
-    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
-    count in `done`; while it grows, the driver gets a message if `reports` is set. If this thread cannot run, the
+    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops count
+    in `done`; while that count grows, the driver gets a message if `reports` is set. If this thread cannot run, the
     kernel's alarm ends the process.
     """
 
@@ -61,7 +69,7 @@ class ProgressWatch:
         threading.Thread(target=self._watch_progress, name="watch", daemon=True).start()
 
     def record_progress(self) -> None:
-        """Record that there was progress just now, which postpones the end of this process."""
+        """Record that this rank has just made progress, which postpones the end of this process."""
         self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
@@ -73,13 +81,13 @@ class ProgressWatch:
                 seen = int(self._done[0])
                 self.record_progress()
                 if self.reports:
-                    send_to_driver(Progress())
+                    send_to_driver(LoopProgress())
         end_mpirun_daemon()
         os.kill(os.getpid(), signal.SIGALRM)
 
 
 def end_mpirun_daemon() -> None:
-    """End the daemon of mpirun on this host, if it started this process."""
+    """Kill mpirun's daemon on this host, if the daemon started this process."""
     parent = os.getppid()
     with contextlib.suppress(OSError):
         if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
@@ -92,8 +100,9 @@ def end_mpirun_daemon() -> None:
 class Rank:
     """This MPI rank: its communicator, its UCX log, and its reports to the driver.
 
-    `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
-    `host_number`: the lowest rank on this host, whose ranks share memory. `local_ranks`: ranks on this host.
+    `spec`: its work, from the command line. `comm`: the communicator of all ranks. `done`: number of operations that
+    this rank has done, counted by the loops. `host_number`: the lowest rank on this host, whose ranks share memory.
+    `local_ranks`: ranks on this host.
     """
 
     def __init__(self, spec: Mapping[str, Any], log: int, interface: str | None) -> None:
@@ -113,49 +122,49 @@ class Rank:
         self.host_number: int = same_host.bcast(self.rank)
         self.comm.Barrier()  # UCX connects, and logs the lanes
 
-    def ucx_log(self) -> str:
-        """Return the text that UCX has logged in this process."""
+    def read_ucx_log(self) -> str:
+        """Return the text that UCX has logged in this process so far."""
         ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
-    def lanes(self) -> tuple[str, ...]:
+    def ucx_lanes(self) -> tuple[str, ...]:
         """Return UCX's lanes to other ranks; () if other code than UCX may carry messages.
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return parse_lanes_to_peers(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return parse_lanes_to_peers(self.read_ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
-        """Report a warning if a host has fewer cores than ranks; all ranks call this."""
+        """Report a warning to the driver if a host has fewer cores than ranks; all ranks call this method."""
         from merge_bench.host.machine import usable_core_count
         from merge_bench.probe.shared.options import CROWDED
 
         if self.comm.allreduce(int(self.local_ranks > usable_core_count())) and self.rank == 0:
-            send_to_driver(Warn(CROWDED))
+            send_to_driver(RankWarning(CROWDED))
 
-    def report_ranks(self) -> None:
-        """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
+    def report_started_ranks(self) -> None:
+        """Report from rank 0 to the driver that all ranks have started, with descriptions; all ranks call this."""
         import mpi4py
         from mpi4py import MPI
 
         from merge_bench.config.files import loaded_library_path
         from merge_bench.config.ucx_releases import release_of_library
         from merge_bench.host import machine
-        from merge_bench.probe.ranks.mpirun import parse_mpi_release
+        from merge_bench.probe.ranks.mpirun import parse_mpi_kind_and_version
 
         path, own = loaded_library_path("libucp"), loaded_library_path("libmpi")
         release = release_of_library(path) if path else None
         ucx = UcxDescription(
-            version=logged_ucx_version(self.ucx_log()) or (release.name if release else None),
+            version=logged_ucx_version(self.read_ucx_log()) or (release.name if release else None),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
-            lanes=list(self.lanes()),
+            lanes=list(self.ucx_lanes()),
             pml=os.environ.get(_PML),
             sha256=release.sha256 if release else None,
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
         text = str(MPI.Get_library_version()).replace("\0", "")
-        mpi = " ".join(parse_mpi_release(text) or (text.partition("\n")[0],))
+        mpi = " ".join(parse_mpi_kind_and_version(text) or (text.partition("\n")[0],))
         host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
         description = RankDescription(
             worker=Worker.from_process_facts(self.rank, f"rank-{self.rank}", host_facts),
@@ -164,11 +173,11 @@ class Rank:
         )
         ranks = self.comm.gather(description)
         if ranks is not None:  # as on rank 0 alone
-            send_to_driver(Hello(ranks))
+            send_to_driver(RanksStarted(ranks))
 
 
 def prepare_rank_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Set the environment variables that libraries read when they load, and have this process end with its parent.
+    """Prepare this process before libraries load: environment variables, UCX's log, an end with its parent.
 
     Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
     there are no other hosts, or the environment names devices.
@@ -221,7 +230,7 @@ def ucx_net_devices_variable(
 
 
 def main() -> None:
-    """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
+    """Do the work that the command line's JSON argument describes; report an error to the driver and end all ranks."""
     block_imports("scipy")
     spec = json.loads(sys.argv[1])
     rank = None
@@ -233,7 +242,7 @@ def main() -> None:
             os.execvp(spec["execute"][0], spec["execute"])
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
         rank = Rank(spec, log, interface)
-        rank.report_ranks()
+        rank.report_started_ranks()
         if "probe" in spec:
             work = probes()[spec["probe"]].in_rank
             assert work is not None
@@ -243,11 +252,11 @@ def main() -> None:
         ours = isinstance(error, MergeBenchError)
         message = str(error) if ours else f"{type(error).__name__}: {error}"
         code = error.code if isinstance(error, MergeBenchError) else None
-        send_to_driver(Error(rank.rank if rank else None, os.uname().nodename, code, message))
+        send_to_driver(RankError(rank.rank if rank else None, os.uname().nodename, code, message))
         if not ours:
             traceback.print_exc()
         if rank is None:
             sys.exit(1)
         rank.comm.Abort(1)
     if rank is not None and rank.rank == 0:
-        send_to_driver(Done())
+        send_to_driver(RanksDone())

@@ -67,8 +67,8 @@ _TWO_UCX = (
 
 
 @dataclass(frozen=True)
-class UccPerftest:
-    """An installed ucc_perftest, the release of its UCC, and the MPI library that it loads (None if unknown)."""
+class UccPerftestTool:
+    """An installed ucc_perftest: its path, its UCC's version, and the path of the libmpi it loads (None if unknown)."""
 
     path: str
     version: tuple[int, ...]
@@ -76,7 +76,7 @@ class UccPerftest:
 
 
 @dataclass(frozen=True)
-class PrintedRow:
+class UccPerftestRow:
     """A row of ucc_perftest's table: average, least and greatest seconds, and their bandwidths in bytes per second.
 
     `decimals`: how many decimals the table has for times in µs, and for bandwidths in GB/s.
@@ -90,10 +90,10 @@ class PrintedRow:
 
 
 @dataclass(frozen=True)
-class DoublingRun:
-    """One run of ucc_perftest over counts of elements that double.
+class UccPerftestRun:
+    """One run of ucc_perftest over vectors whose number of elements doubles from row to row.
 
-    `blocks`: elements of a rank's block, each twice the one before.
+    `blocks`: elements that one rank keeps, each number twice the one before.
     """
 
     blocks: tuple[int, ...]
@@ -101,10 +101,11 @@ class DoublingRun:
     warm_up: int
 
 
-def find_ucc_perftest() -> UccPerftest:
-    """Return the ucc_perftest on PATH.
+def find_ucc_perftest() -> UccPerftestTool:
+    """Return the ucc_perftest on PATH, with the version of its UCC.
 
-    Raises UsageError if there is none, or its release is unknown: UCC 1.5 changed the vector whose elements it counts.
+    Raises UsageError if there is none, or its version is unknown: UCC 1.5 changed the vector whose elements are
+    counted.
     """
     path = shutil.which(TOOL)
     if path is None:
@@ -123,57 +124,60 @@ def find_ucc_perftest() -> UccPerftest:
     if release is None:
         unknown = f"the UCC version of {path} is unknown: `{info} -v` {problem}"
         raise UsageError(f"{unknown}; repair this installation of UCC")
-    return UccPerftest(path, release, parse_libmpi_path(program_output_or_none(["ldd", path]) or ""))
+    return UccPerftestTool(path, release, parse_libmpi_path(program_output_or_none(["ldd", path]) or ""))
 
 
-def parse_libmpi_path(text: str) -> str | None:
+def parse_libmpi_path(ldd_output: str) -> str | None:
     """Return the path of libmpi in the output of ldd; None if there is none."""
-    match = _LIBMPI.search(text)
+    match = _LIBMPI.search(ldd_output)
     return match and match[1]
 
 
-def parse_ucc_version(text: str) -> tuple[int, ...] | None:
+def parse_ucc_version(ucc_info_output: str) -> tuple[int, ...] | None:
     """Return the version of UCC in the output of ucc_info; None if there is none."""
-    match = _VERSION.search(text)
+    match = _VERSION.search(ucc_info_output)
     return match and tuple(int(number) for number in match.groups() if number)
 
 
-def plan_doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:
+def plan_ucc_perftest_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[UccPerftestRun]:
     """Return the runs of ucc_perftest that cover vectors of `counts` elements; within a run the counts double."""
-    runs: list[DoublingRun] = []
+    runs: list[UccPerftestRun] = []
     for count in counts:
         block = osu_rules.reduced_block_elements(count, ranks)
         often = iterations or osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS)
         before = osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED)
         last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
-            runs[-1] = DoublingRun((*last.blocks, block), often, before)
+            runs[-1] = UccPerftestRun((*last.blocks, block), often, before)
         elif not last or last.blocks[-1] != block:
-            runs.append(DoublingRun((block,), often, before))
+            runs.append(UccPerftestRun((block,), often, before))
     return runs
 
 
-def ucc_perftest_command(tool: UccPerftest, run: DoublingRun, *, trace: bool) -> list[str]:
-    """Return the command of one run of ucc_perftest; with `trace` each count is run once, to log its transport."""
+def ucc_perftest_command(tool: UccPerftestTool, run: UccPerftestRun, *, trace: bool) -> list[str]:
+    """Return the command of one run of ucc_perftest.
+
+    `trace`: whether each count is run only once, to log its transport.
+    """
     count, warm_up = (1, 0) if trace else (run.iterations, run.warm_up)
     blocks = f"-b {run.blocks[0]} -e {run.blocks[-1]} -n {count} -w {warm_up}"
     return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
-def parse_printed_table(text: str) -> tuple[list[PrintedRow], list[str]]:
-    """Return the rows of the table in the output of ucc_perftest, and a message for each damaged line."""
-    heading = _HEADING.search(text)
+def parse_ucc_perftest_table(output: str) -> tuple[list[UccPerftestRow], list[str]]:
+    """Return the rows of the table in ucc_perftest's output, and a message for each damaged line."""
+    heading = _HEADING.search(output)
     if heading is None:
         return [], ["its output has no table of times and bandwidths"]
     rows, damaged = [], []
-    for line in text[heading.end() :].splitlines():
+    for line in output[heading.end() :].splitlines():
         row = _ROW.fullmatch(line.strip())
         words = line.lstrip("# ").split()
         if row is not None and (decimals := _decimal_places(words[2:])) is not None:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
             if size == count * osu_rules.ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
-                rows.append(PrintedRow(count, size, tuple(seconds), tuple(rates), decimals))
+                rows.append(UccPerftestRow(count, size, tuple(seconds), tuple(rates), decimals))
             else:
                 damaged.append(f"its line for {count} elements has a wrong size: {size} bytes")
         elif words and words[0].isdigit():
@@ -182,45 +186,45 @@ def parse_printed_table(text: str) -> tuple[list[PrintedRow], list[str]]:
 
 
 def _decimal_places(words: Sequence[str]) -> tuple[int, int] | None:
-    """Return the numbers of decimal places of the times and of the bandwidths in a line; None if it is cut off."""
+    """Return how many decimal places a table line's times and bandwidths have; None if the line is cut off."""
     decimals = [len(word.partition(".")[2]) for word in words]
     return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
 
-def printed_count_factor(
-    table: Sequence[PrintedRow], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]
+def whole_vector_count_factor(
+    table: Sequence[UccPerftestRow], traced_layers: Mapping[int, str], ranks: int, release: tuple[int, ...]
 ) -> int:
-    """Return the factor from the counts in a printed table to those of the whole source vector: 1, or `ranks`.
+    """Return the factor, 1 or `ranks`, from the counts in ucc_perftest's table to those of the whole source vector.
 
-    It follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor; else from
-    the `release` of UCC. `traced`: the result of `transport_layers`.
+    The factor follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor;
+    else from the `release` of UCC. `traced_layers`: the result of `parse_transport_layers`.
     """
     both = (1, ranks)
-    of_trace = {factor for factor in both if table and all(each.count * factor in traced for each in table)}
-    fitting = [[factor for factor in both if _bandwidth_fits(each, factor, ranks)] for each in table]
+    of_trace = {factor for factor in both if table and all(each.count * factor in traced_layers for each in table)}
+    fitting = [[factor for factor in both if _bandwidth_fits_factor(each, factor, ranks)] for each in table]
     for factors_seen in (of_trace, {factors[0] for factors in fitting if len(factors) == 1}):
         if len(factors_seen) == 1:
             return factors_seen.pop()
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
-def bandwidth_contradiction_text(printed: PrintedRow, factor: int, ranks: int) -> str | None:
-    """Return how the bandwidth of a printed row contradicts its time and `factor` times its size; None if it fits."""
-    if _bandwidth_fits(printed, factor, ranks):
+def bandwidth_contradiction_text(printed_row: UccPerftestRow, factor: int, ranks: int) -> str | None:
+    """Return how a printed row's bandwidth contradicts its time and `factor` times its size; None if they fit."""
+    if _bandwidth_fits_factor(printed_row, factor, ranks):
         return None
-    rate = " / ".join(f"{each / 1e9:.{printed.decimals[1]}f}" for each in printed.bandwidth)
+    rate = " / ".join(f"{each / 1e9:.{printed_row.decimals[1]}f}" for each in printed_row.bandwidth)
     return (
-        f"its bandwidth for {printed.count} elements ({rate} GB/s) does not match its time and the"
-        f" {printed.size * factor} bytes from each of {ranks} ranks"
+        f"its bandwidth for {printed_row.count} elements ({rate} GB/s) does not match its time and the"
+        f" {printed_row.size * factor} bytes from each of {ranks} ranks"
     )
 
 
-def _bandwidth_fits(printed: PrintedRow, factor: int, ranks: int) -> bool:
+def _bandwidth_fits_factor(printed_row: UccPerftestRow, factor: int, ranks: int) -> bool:
     """Return whether the bandwidths of a printed row fit its three times and `factor` times its size."""
-    size = printed.size * factor
-    half_a_digit = [0.5 * 10.0**-each for each in printed.decimals]  # the largest error by rounding
+    size = printed_row.size * factor
+    half_a_digit = [0.5 * 10.0**-each for each in printed_row.decimals]  # the largest error by rounding
     of_time, of_rate = half_a_digit[0] * 1e-6, half_a_digit[1] * 1e9
-    for seconds, rate in zip(printed.seconds, printed.bandwidth, strict=True):
+    for seconds, rate in zip(printed_row.seconds, printed_row.bandwidth, strict=True):
         least = osu_rules.reduce_scatter_bus_bandwidth(size, seconds + of_time, ranks) or 0.0
         greatest = osu_rules.reduce_scatter_bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
         if least * (1 - _FLOAT32) > rate + of_rate or rate - of_rate > greatest * (1 + _FLOAT32):
@@ -228,24 +232,26 @@ def _bandwidth_fits(printed: PrintedRow, factor: int, ranks: int) -> bool:
     return True
 
 
-def parse_transport_layers(text: str) -> dict[int, str]:
-    """Return the transport layers of reduce-scatter (``TL_SHARP``) by count of source elements, from UCC's trace."""
-    return {int(count): layers.strip() for count, layers in _INIT.findall(text)}
+def parse_transport_layers(trace: str) -> dict[int, str]:
+    """Return the transport layer of each reduce-scatter in UCC's trace (``TL_SHARP``), by count of source elements."""
+    return {int(count): layers.strip() for count, layers in _INIT.findall(trace)}
 
 
 def sharp_not_used_reason(ucc_output: str) -> str:
-    """Return why SHARP was not used: the reason in `ucc_output`, or that UCC reports none."""
+    """Return why UCC did not use SHARP, as text: the reason in `ucc_output`, or that UCC reports none."""
     match = _NOT_THERE.search(ucc_output)
     return f"UCC reports “{match[0]}”" if match else "UCC reports no reason"
 
 
-def check_ranks_are_one_job(text: str, ranks: int) -> None:
+def check_ranks_are_one_job(output: str, ranks: int) -> None:
     """Raise LaunchFailed if ucc_perftest ran as one job per rank, because it is linked with another MPI."""
-    if len(_COLLECTIVE.findall(text)) > 1:
+    if len(_COLLECTIVE.findall(output)) > 1:
         raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")
 
 
-def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int], iterations: int | None) -> list[str]:
+def measure_with_ucc_perftest(
+    session: RankSession, algorithm: str, counts: Sequence[int], iterations: int | None
+) -> list[str]:
     """Measure an algorithm at every count with ucc_perftest, and record each row that passes the checks.
 
     Returns a message for each row that does not, and for missing counts. Raises LaunchFailed if the tool cannot be
@@ -253,7 +259,7 @@ def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int]
     """
     tool, ranks = find_ucc_perftest(), session.plan.workers
     problems, warned = [], False
-    for run in plan_doubling_runs(counts, ranks, iterations):
+    for run in plan_ucc_perftest_runs(counts, ranks, iterations):
         trace: list[str] = []
         printed: list[str] = []
         _run_ucc_perftest(session, algorithm, ucc_perftest_command(tool, run, trace=True), TRACE, trace)
@@ -271,26 +277,26 @@ def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int]
                 f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_not_used_reason(traced)};"
                 f" these rows are called “{UCP} {SHARP_ASKED}”"
             )
-            session.warn(Caution(NO_SHARP, message, _GET_SHARP))
+            session.record_warning(Caution(NO_SHARP, message, _GET_SHARP))
     return problems
 
 
 def _make_record_lines(
-    session: RankSession, algorithm: str, tool: UccPerftest, run: DoublingRun, trace: str, printed: str
+    session: RankSession, algorithm: str, tool: UccPerftestTool, run: UccPerftestRun, trace: str, printed_output: str
 ) -> tuple[list[ProbeLine], list[str]]:
-    """Return the record lines for a printed table, and messages for rows that are missing or contradictory.
+    """Return the record lines for a table that ucc_perftest printed, and messages for missing or contradictory rows.
 
     Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
-    it: UCC falls back to UCP silently.
+    the vector: UCC falls back to UCP silently.
     """
     ranks, layers = session.plan.workers, parse_transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
         f"{TOOL} of UCC {release}, UCX {logged_ucx_version(trace) or 'of unknown version'}, started by"
-        f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
+        f" {session.mpi.name_and_version} ({session.mpi.mpirun}), results not verified"
     )
-    table, problems = parse_printed_table(printed)
-    factor = printed_count_factor(table, layers, ranks, tool.version)
+    table, problems = parse_ucc_perftest_table(printed_output)
+    factor = whole_vector_count_factor(table, layers, ranks, tool.version)
     lines = []
     for row in table:
         if wrong := bandwidth_contradiction_text(row, factor, ranks):
@@ -302,7 +308,7 @@ def _make_record_lines(
             test = f"{UCP if layer else 'ucc'} {SHARP_ASKED}"
             fields = {"test": test, "as_requested": False if layer else None}
         lines.append(
-            session.make_line(
+            session.make_probe_line(
                 method,
                 parse_lanes_to_peers(trace),
                 extra_settings=ENVIRONMENT[algorithm],
@@ -321,21 +327,25 @@ def _make_record_lines(
 
 
 def _run_ucc_perftest(
-    session: RankSession, algorithm: str, argv: Sequence[str], extra_variables: Mapping[str, str], printed: list[str]
+    session: RankSession,
+    algorithm: str,
+    argv: Sequence[str],
+    extra_variables: Mapping[str, str],
+    output_lines: list[str],
 ) -> None:
-    """Run ucc_perftest in every rank, and add its output lines to `printed`."""
+    """Run ucc_perftest in every rank, and append the lines that the ranks print to `output_lines`."""
     session.doing = f"while {TOOL} measured {algorithm}"
     session.progress.show_phase(f"{algorithm}: {' '.join(argv[-8:])}")
     ranks = session.start_ranks(
-        {"execute": list(argv)}, extra_variables={**ENVIRONMENT[algorithm], **extra_variables}, ucx=False
+        {"execute": list(argv)}, extra_variables={**ENVIRONMENT[algorithm], **extra_variables}, ucx_only=False
     )
     limit = SILENCE_FACTOR * session.silence
     try:
-        for line in session.read_messages(ranks, max(limit, session.settings.start_timeout), limit):
+        for line in session.read_rank_output(ranks, max(limit, session.settings.start_timeout), limit):
             if isinstance(line, str):
-                printed.append(line)
+                output_lines.append(line)
     except LaunchFailed as error:
         if error.code == mpirun.DIED and _SEGMENTATION_FAULT in str(error):
             error.args = (f"{error}{_TWO_UCX}",)
         raise
-    check_ranks_are_one_job("\n".join(printed), session.plan.workers)
+    check_ranks_are_one_job("\n".join(output_lines), session.plan.workers)

@@ -35,7 +35,7 @@ ALL_TO_ALL, OPERATION = "all-to-all", "operation"
 
 @dataclass(frozen=True)
 class RowQuantity:
-    """A measured quantity of a row: its title, its displayed unit, that unit in SI units, and the row's field."""
+    """A quantity that probes measure: its title, its displayed unit, that unit in SI units, and the row's field."""
 
     title: str
     unit: str
@@ -44,7 +44,7 @@ class RowQuantity:
     less_is_better: bool = False
 
     def value_range(self, row: ProbeRow | None) -> MedianAndRange | None:
-        """Return the range of this quantity in a row, in the displayed unit; None if it was not measured."""
+        """Return median, minimum and maximum over launches of this quantity in a row, in its unit; None if missing."""
         from merge_bench.records.probe_rows import MedianAndRange
 
         value: MedianAndRange | None = getattr(row, self.field) if row is not None else None
@@ -60,33 +60,33 @@ WORKER_RATE = RowQuantity("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
 SLOWEST = RowQuantity("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
 
 
-def test_kind_by_name(test: str, otherwise: str) -> str:
-    """Return the kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name has no kind."""
-    words = set(re.split(r"[^a-z0-9]+", test.lower()))
+def test_kind_by_name(test_name: str, default_kind: str) -> str:
+    """Return the kind of a test by its name: ``tag_bw`` is a bandwidth test; `default_kind` if the name has no kind."""
+    words = set(re.split(r"[^a-z0-9]+", test_name.lower()))
     if words & _BANDWIDTH_WORDS:
         return RATE_TEST
-    return LATENCY_TEST if words & _LATENCY_WORDS else otherwise
+    return LATENCY_TEST if words & _LATENCY_WORDS else default_kind
 
 
-def test_family_name(test: str) -> str:
+def test_family_name(test_name: str) -> str:
     """Return the common part of the names of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
-    words = re.split(r"([^A-Za-z0-9]+)", test)
+    words = re.split(r"([^A-Za-z0-9]+)", test_name)
     common = [word for word in words if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS]
-    return "".join(common).strip("_- .") or test
+    return "".join(common).strip("_- .") or test_name
 
 
 def placement_text(placement: str) -> str:
-    """Return the placement of ranks in words: ``one-host`` → ``one host``."""
+    """Return the placement of a pair of ranks in words: ``one-host`` → ``one host``."""
     return placement.replace("-", " ") if placement in (ONE_HOST, TWO_HOSTS) else placement
 
 
 class Probe:
-    """A network measurement.
+    """The base class of network measurements.
 
     `name`: the name of its kind. `exchange`: name of the data plane that workers load before they measure; None for
-    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own. `device_memory`:
-    whether messages are in GPU memory, so that workers need GPUs. `parts`: the measurements that get launches of their
-    own, in turn.
+    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own. `uses_gpu_memory`:
+    whether messages are in GPU memory, so that workers need GPUs. `parts_with_own_launches`: the measurements that get
+    launches of their own, in turn.
     """
 
     name: ClassVar[str]
@@ -94,30 +94,30 @@ class Probe:
     sweeps = False
 
     @property
-    def device_memory(self) -> bool:
+    def uses_gpu_memory(self) -> bool:
         return False
 
     @property
-    def parts(self) -> tuple[Probe, ...]:
+    def parts_with_own_launches(self) -> tuple[Probe, ...]:
         return (self,)
 
     def planning_warnings(self) -> tuple[Caution, ...]:
-        """Return the warnings that are printed before anything is started."""
+        """Return the warnings about this probe that are printed before anything is started."""
         return ()
 
-    def describe(self) -> dict[str, Any]:
-        """Return what this probe measures as plain data for the plan in the records."""
+    def describe_for_records(self) -> dict[str, Any]:
+        """Return what this probe measures as plain data, for the plan in the records."""
         raise NotImplementedError
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with as many workers as this measurement needs, by default unchanged.
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the planned run with as many workers as this probe needs, by default unchanged.
 
         Raises UsageError if there are too few hosts, or a tool is missing.
         """
         return planned_run
 
-    def commands(self, planned_run: PlannedRun) -> list[str]:
-        """Return the processes that a launch starts: for each a line with its host, and one with its command."""
+    def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
+        """Return the processes that a launch starts, for ``--dry-run``: a line with each host, one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(planned_run.settings).process_commands(planned_run.plan, planned_run.settings)
@@ -127,50 +127,64 @@ class Probe:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
         return None
 
-    def launch(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int) -> int:
-        """Start a Dask cluster for launch number `index`, measure, end the cluster, and return the exit status."""
+    def launch_and_measure(
+        self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch_index: int
+    ) -> int:
+        """Start a Dask cluster for a launch, measure, end the cluster, and return the exit status.
+
+        `launch_index`: the number of the launch in its campaign.
+        """
         from merge_bench.campaign.launch import make_launch
 
         return make_launch(
-            job, writer, progress, index, self.measure, load_merge_libraries=False, exchange=self.exchange
+            job,
+            writer,
+            progress,
+            launch_index,
+            self.measure_and_record,
+            load_merge_libraries=False,
+            exchange=self.exchange,
         )
 
-    def measure(self, session: Any) -> None:
-        """Measure between the start and the end of a launch, and record the rows.
+    def measure_and_record(self, session: Any) -> None:
+        """Measure between the start and the end of a launch, and write the rows to the records.
 
-        `session`: a `campaign.cluster_session.Session`, or what `launch` makes instead.
+        `session`: a `campaign.cluster_session.Session`, or what `launch_and_measure` makes instead.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class MpirunProbe(Probe):
-    """A network measurement in ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
+    """The base class of network measurements in MPI ranks.
+
+    `mpirun_asked`: the value of ``--mpirun``.
+    """
 
     iterations: int | None
     mpirun_asked: str | None = None
 
-    def tool_libmpi(self) -> str | None:
-        """Return the path of the libmpi that a tool in the ranks loads; None without such a tool."""
+    def find_tool_libmpi(self) -> str | None:
+        """Return the path of the libmpi that a tool in the ranks loads; None if no such tool is used."""
         return None
 
-    def mpi(self) -> MpiInstallation:
+    def find_mpi(self) -> MpiInstallation:
         """Return the MPI that starts the ranks; raises UsageError if none fits mpi4py."""
         from merge_bench.probe.ranks import mpirun
 
-        return mpirun.find_mpi(self.mpirun_asked, self.tool_libmpi())
+        return mpirun.find_mpi(self.mpirun_asked, self.find_tool_libmpi())
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run unchanged; raises UsageError if this MPI cannot start ranks on the hosts."""
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the planned run unchanged; raises UsageError if this MPI cannot start ranks on the hosts."""
         from merge_bench.probe.ranks import mpirun
 
-        mpirun.check_hosts_supported(self.mpi(), planned_run.settings)
+        mpirun.check_hosts_supported(self.find_mpi(), planned_run.settings)
         return planned_run
 
-    def commands(self, planned_run: PlannedRun) -> list[str]:
-        """Return a line with the hosts of the ranks, and one with the mpirun command.
+    def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
+        """Return two lines for ``--dry-run``: one with the hosts of the ranks, one with the mpirun command.
 
-        WORK and SCRATCH stand for what is known only at the start.
+        WORK and SCRATCH in the command stand for values that are known only at the start.
         """
         from merge_bench.cluster.start_on_hosts import module_command
         from merge_bench.probe.ranks import mpirun
@@ -179,19 +193,24 @@ class MpirunProbe(Probe):
         argv = module_command("merge_bench.probe.ranks.rank", "WORK")
         settings = planned_run.settings
         words = mpirun.mpirun_command(
-            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_selection_variables(settings.environment)
+            self.find_mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_selection_variables(settings.environment)
         )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
-    def launch(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int) -> int:
-        """Start ranks for launch number `index`, measure, end the ranks, and return the exit status."""
+    def launch_and_measure(
+        self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch_index: int
+    ) -> int:
+        """Start MPI ranks for a launch, measure, end the ranks, and return the exit status.
+
+        `launch_index`: the number of the launch in its campaign.
+        """
         from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
-        session = RankSession(job, writer, progress, index)
-        with record_launch_outcome(job, writer, index, session) as outcome:
-            session.start(self.mpi())
-            self.measure(session)
+        session = RankSession(job, writer, progress, launch_index)
+        with record_launch_outcome(job, writer, launch_index, session) as outcome:
+            session.begin_launch(self.find_mpi())
+            self.measure_and_record(session)
         return outcome.status
 
 
@@ -199,8 +218,8 @@ class MpirunProbe(Probe):
 class ProbeKind(Generic[OptionsT]):
     """The declaration of a probe, which each file of the folder `probe` has as ``PROBE``.
 
-    `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
-    `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
+    `name`, `help`: of the command; the records have the name, too. `options`: those besides the options that all probes
+    share. `make`: makes the probe from them and from what the command line gave of those of `run`; raises UsageError.
     `other_tests`: kind of its tests whose names do not say bandwidth or latency (`test_kind_by_name`), as tables and
     charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
     """

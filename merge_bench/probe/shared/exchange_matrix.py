@@ -32,39 +32,39 @@ Vector = np.ndarray[Any, Any]
 
 
 def equal_message_matrix(size: int, ranks: int) -> list[list[int]]:
-    """Return the matrix of an exchange in which every rank sends `size` bytes to every rank, itself included."""
+    """Return the matrix of message bytes in which every rank sends `size` bytes to every rank, itself included."""
     return [[size] * ranks for _ in range(ranks)]
 
 
 def ring_message_matrix(size: int, ranks: int) -> list[list[int]]:
-    """Return the matrix of an exchange in which every rank sends (ranks − 1) × `size` bytes to the next rank only."""
+    """Return the matrix of message bytes in which every rank sends (ranks − 1) × `size` bytes to the next rank only."""
     return [
         [size * (ranks - 1) if receiver == (sender + 1) % ranks else 0 for receiver in range(ranks)]
         for sender in range(ranks)
     ]
 
 
-def rounds_in_half_a_second(seconds: float) -> int:
-    """Return the number of rounds of `seconds` each that take half a second together, limited to 10 to 1000."""
-    return int(min(MOST_ROUNDS, max(FEWEST_ROUNDS, ROW_SECONDS / max(seconds, 1e-9))))
+def rounds_in_half_a_second(round_seconds: float) -> int:
+    """Return how many rounds of `round_seconds` each take half a second together; at least 10, at most 1000."""
+    return int(min(MOST_ROUNDS, max(FEWEST_ROUNDS, ROW_SECONDS / max(round_seconds, 1e-9))))
 
 
 def fill_message(message: Bytes, sender: int, receiver: int, frame: int) -> None:
     """Fill one message of a frame with bytes that depend on sender, receiver, frame and position."""
-    for part, expected in _parts_with_contents(message, sender, receiver, frame):
+    for part, expected in _views_with_expected_bytes(message, sender, receiver, frame):
         part[:] = expected
 
 
 def count_wrong_bytes(message: Bytes, sender: int, receiver: int, frame: int) -> int:
-    """Return the number of bytes of a message that differ from what `fill_message` writes."""
+    """Return the number of bytes of a received message that differ from what `fill_message` writes."""
     return sum(
         int(np.count_nonzero(part != expected))
-        for part, expected in _parts_with_contents(message, sender, receiver, frame)
+        for part, expected in _views_with_expected_bytes(message, sender, receiver, frame)
     )
 
 
-def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
-    """Yield two views of a message, its whole periods and the bytes after them, each with its expected contents."""
+def _views_with_expected_bytes(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
+    """Yield two views of a message, its whole periods and the bytes after them, each with the bytes expected there."""
     first = SENDER * sender + RECEIVER * receiver + FRAME * frame
     pattern = ((first + np.arange(PERIOD)) % PERIOD).astype(np.uint8)
     whole = message.size // PERIOD * PERIOD
@@ -74,27 +74,30 @@ def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int)
 
 @dataclass(frozen=True)
 class ExchangeTraffic:
-    """The bytes of one exchange by rank: `sent` to others, `received` from them, and in the whole send buffer."""
+    """The bytes of one exchange, by rank: `sent` to others, `received` from them, and in the whole send buffer."""
 
     sent: tuple[int, ...]
     received: tuple[int, ...]
     in_send_buffer: tuple[int, ...]
 
     @classmethod
-    def of_frames(cls, frames: Sequence[MessageMatrix]) -> ExchangeTraffic:
-        """Return the bytes of all frames of an exchange together."""
+    def from_message_matrices(cls, frames: Sequence[MessageMatrix]) -> ExchangeTraffic:
+        """Return the bytes of an exchange, all frames together.
+
+        `frames`: bytes from each rank to each, a matrix per frame.
+        """
         total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
         own = np.diagonal(total)
         return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))
 
     @property
-    def busiest_bytes(self) -> int:
+    def busiest_rank_bytes(self) -> int:
         """The bytes in one direction of the rank that sends or receives most."""
         return max(*self.sent, *self.received)
 
 
 def mean_message_bytes(frames: Sequence[MessageMatrix]) -> int:
-    """Return the mean bytes of a message from one rank to another in a frame."""
+    """Return the mean bytes of a message from one rank to another, over all frames of an exchange."""
     total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
     ranks = len(total)
     return round(int(total.sum() - total.trace()) / (len(frames) * ranks * (ranks - 1)))
@@ -127,34 +130,34 @@ def exchange_row_fields(
         "bus_bandwidth_bytes_per_second": mean(traffic.in_send_buffer) / seconds * (ranks - 1) / ranks
         if rates
         else None,
-        "busiest_bytes": traffic.busiest_bytes,
+        "busiest_bytes": traffic.busiest_rank_bytes,
         "limit_bytes_per_second": link_limit,
     }
 
 
-def fill_contribution(vector: Vector, rank: int) -> None:
-    """Fill the vector that a rank contributes to a sum; an element depends only on its index and the rank."""
-    rows, rest = _split_at_last_period(vector)
-    rows[:] = _contributed_period(0, rank)
-    rest[:] = _contributed_period(0, rank)[: rest.size]
+def fill_contributed_vector(vector: Vector, rank: int) -> None:
+    """Fill the float32 vector that a rank contributes to a sum; an element depends only on its index and the rank."""
+    rows, rest = _split_into_periods(vector)
+    rows[:] = _contributed_values(0, rank)
+    rest[:] = _contributed_values(0, rank)[: rest.size]
 
 
-def count_wrong_sums(block: Vector, first: int, ranks: int) -> int:
-    """Return the number of wrong elements in a block of the sum of all ranks' vectors.
+def count_wrong_sums(block: Vector, first_index: int, ranks: int) -> int:
+    """Return the number of wrong elements in a block of the sum of all ranks' contributed vectors.
 
-    `first`: the index of the block's first element in the sum.
+    `first_index`: the index of the block's first element in the sum.
     """
-    expected = np.sum([_contributed_period(first, rank) for rank in range(ranks)], axis=0)
-    rows, rest = _split_at_last_period(block)
+    expected = np.sum([_contributed_values(first_index, rank) for rank in range(ranks)], axis=0)
+    rows, rest = _split_into_periods(block)
     return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
 
 
-def _contributed_period(first: int, rank: int) -> Vector:
-    """Return one period of the elements that a rank contributes, from index `first` on."""
-    return ((first + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
+def _contributed_values(first_index: int, rank: int) -> Vector:
+    """Return the values that a rank contributes from `first_index` on, until they repeat."""
+    return ((first_index + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
 
 
-def _split_at_last_period(vector: Vector) -> tuple[Vector, Vector]:
-    """Return two views of a vector: its whole periods, one a row, and the elements after them."""
+def _split_into_periods(vector: Vector) -> tuple[Vector, Vector]:
+    """Return two views of a vector: a matrix with a row for each whole period, and the elements after them."""
     whole = vector.size // VALUES * VALUES
     return vector[:whole].reshape(-1, VALUES), vector[whole:]

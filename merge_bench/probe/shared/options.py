@@ -72,8 +72,11 @@ class MpirunOptions(Options):
     mpirun: str | None = value_option(parsers.parse_path, None, "PATH")
 
 
-def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the names in the comma-separated value `text` of an option; raises UsageError if one is not allowed."""
+def parse_allowed_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
+    """Return the names in the comma-separated value of an option; raises UsageError if one is not in `allowed`.
+
+    `option`, `text`: the option's name, for the message, and its value.
+    """
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
@@ -94,14 +97,16 @@ def parse_element_counts(text: str) -> tuple[int, ...]:
     return _parse_number_list("--counts", text, parse_count, "1 to 16Gi")
 
 
-def _parse_number_list(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
+def _parse_number_list(
+    option: str, text: str, parse_number: Callable[[str], int], allowed_range: str
+) -> tuple[int, ...]:
     values: set[int] = set()
     try:
         for value in itertools.chain.from_iterable(
-            _expand_number_range(part.strip(), read) for part in text.split(",")
+            _expand_number_range(part.strip(), parse_number) for part in text.split(",")
         ):
             if not 1 <= value <= LARGEST:
-                raise ValueError(f"{value} is out of range ({limits})")
+                raise ValueError(f"{value} is out of range ({allowed_range})")
             values.add(value)
             if len(values) > MOST:
                 raise ValueError(f"the list has more than {MOST:,} values")
@@ -110,15 +115,15 @@ def _parse_number_list(option: str, text: str, read: Callable[[str], int], limit
     return tuple(sorted(values))
 
 
-def _expand_number_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
-    first, dots, rest = part.partition("..")
+def _expand_number_range(text: str, parse_number: Callable[[str], int]) -> Iterator[int]:
+    first, dots, rest = text.partition("..")
     if not dots:
-        yield read(part)
+        yield parse_number(text)
         return
     last, plus, step = rest.partition("+")
-    value, end, stride = read(first), read(last), read(step) if plus else 0
+    value, end, stride = parse_number(first), parse_number(last), parse_number(step) if plus else 0
     if value < 1 or end < value or (plus and stride < 1):
-        raise ValueError(f"{part!r} is not a valid range; write 1..4M (doubling) or 1K..100K+1K (steps of 1K)")
+        raise ValueError(f"{text!r} is not a valid range; write 1..4M (doubling) or 1K..100K+1K (steps of 1K)")
     while value <= end:
         yield value
         value = value + stride if plus else value * 2
@@ -126,26 +131,30 @@ def _expand_number_range(part: str, read: Callable[[str], int]) -> Iterator[int]
 
 @dataclass(frozen=True)
 class PairPlacements:
-    """The requested placements of the two ranks of a measured pair: on one host, or on two.
+    """The placements of the two ranks of a measured pair that ``--placement`` requests: on one host, or on two.
 
-    `requested`: () for two-hosts where there are two hosts, else one-host; with `both`, one-host in any case.
+    `requested`: () stands for two-hosts where there are two hosts, else one-host. `one_host_always`: whether () also
+    stands for one-host where there are two hosts.
     """
 
     requested: tuple[str, ...] = ()
-    both: bool = False
+    one_host_always: bool = False
 
     @classmethod
-    def parse(cls, text: str | None, *, both: bool = False) -> PairPlacements:
+    def parse_placements(cls, text: str | None, *, one_host_always: bool = False) -> PairPlacements:
         """Return the placements in the value of ``--placement``; raises UsageError if it has another word."""
-        return cls(() if text is None else parse_names("--placement", text, PLACEMENTS), both)
+        return cls(() if text is None else parse_allowed_names("--placement", text, PLACEMENTS), one_host_always)
 
     def _placements_to_measure(self, planned_run: PlannedRun) -> tuple[str, ...]:
         """Return the requested placements, or without a request those that the run's hosts allow."""
         two = len(planned_run.settings.hosts) > 1
-        return self.requested or (*((ONE_HOST,) if self.both or not two else ()), *((TWO_HOSTS,) if two else ()))
+        return self.requested or (
+            *((ONE_HOST,) if self.one_host_always or not two else ()),
+            *((TWO_HOSTS,) if two else ()),
+        )
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with as many workers as the placements need: two or one on the first host, one on the second.
+    def adapt_run_to_placements(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the planned run with the workers that the placements need: one or two on a host, and one on another.
 
         Raises UsageError if there are too few hosts or workers.
         """
@@ -169,7 +178,7 @@ class PairPlacements:
     def rank_pairs(self, planned_run: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
         """Return each pair of ranks to measure, with its placement; raises UsageError if a placement has no pair.
 
-        `hosts`: the host of each rank.
+        `hosts`: the host of each rank, by rank.
         """
         placements = self._placements_to_measure(planned_run)
         every = [
@@ -200,11 +209,13 @@ def placement_of_workers(workers: Sequence[Worker]) -> str:
     return {1: ONE_HOST, 2: TWO_HOSTS}.get(hosts, f"{hosts}-hosts")
 
 
-def are_lanes_as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
-    """Return whether the value `requested` of ``UCX_TLS`` allows the transport of every lane (``tcp/eth0``).
+def are_lanes_as_requested(requested_transports: str | None, lanes: Sequence[str]) -> bool | None:
+    """Return whether the value `requested_transports` of ``UCX_TLS`` allows the transport of every lane (``tcp/eth0``).
 
     None if ``UCX_TLS`` is not set, or no lane is known.
     """
-    if not lanes or requested is None:
+    if not lanes or requested_transports is None:
         return None
-    return {lane.partition("/")[0] for lane in lanes} <= find_allowed_transports(requested) | WITHIN_A_PROCESS
+    return {lane.partition("/")[0] for lane in lanes} <= find_allowed_transports(
+        requested_transports
+    ) | WITHIN_A_PROCESS

@@ -36,33 +36,39 @@ RULE = "as measured on two cores"
 
 
 def plan_probe_campaign(
-    probe: Probe, configs: Sequence[str | None], options: RunOptions
+    probe: Probe, configs: Sequence[str | None], run_options: RunOptions
 ) -> tuple[CampaignLine, list[PlannedLaunch]]:
-    """Read every config, and return the campaign line of the records and the planned launches of a probe.
+    """Plan a probe under each config; return the campaign line of the records, and the launches in their order.
 
-    Each config (None: the built-in defaults) gets 3 launches, or 1 on a running cluster. `options`: options of the
+    Each config (None: the built-in defaults) gets 3 launches, or 1 on a running cluster. `run_options`: options of the
     command line, perhaps with another number of launches. Raises UsageError if an option or a config is wrong, or
     `probe` needs other hosts.
     """
-    engine = engines.first_engine(device_memory=probe.device_memory).name
+    engine = engines.first_engine(device_memory=probe.uses_gpu_memory).name
 
-    def with_engine(options: RunOptions) -> RunOptions:
-        return replace(reset_merge_options(options, PROBE_OPTIONS), engine=engine)
+    def set_probe_engine(run_options: RunOptions) -> RunOptions:
+        return replace(reset_merge_options(run_options, PROBE_OPTIONS), engine=engine)
 
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = plan_runs(name, options, with_engine, allowed_several=SWEPT if probe.sweeps else ("ucx",))
-        for alike in _variants_by_ucx(variants):
-            append_config_record(lines, _config_record(alike[0], len(configs), several=len(alike) < len(variants)))
-            for sized, part in itertools.product(alike, probe.parts):
-                planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
+        variants = plan_runs(name, run_options, set_probe_engine, allowed_several=SWEPT if probe.sweeps else ("ucx",))
+        for alike in _group_runs_by_ucx_release(variants):
+            append_config_record(
+                lines, _config_record(alike[0], len(configs), several_ucx_releases=len(alike) < len(variants))
+            )
+            for sized, part in itertools.product(alike, probe.parts_with_own_launches):
+                planned = part.adapt_run_to_probe(
+                    replace(sized, warnings=(*sized.warnings, *probe.planning_warnings()))
+                )
                 ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (planned_run for planned_run, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
-    blocks = options.launches if options.value_source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    blocks = (
+        run_options.launches if run_options.value_source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    )
     refuse_launches_of_running_cluster(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
@@ -74,68 +80,70 @@ def plan_probe_campaign(
     return make_campaign_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
-def _variants_by_ucx(variants: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-    """Return the runs of a config in groups that load the same UCX."""
-    names = dict.fromkeys(planned.plan.ucx for planned in variants)
-    return [[planned for planned in variants if planned.plan.ucx == name] for name in names]
+def _group_runs_by_ucx_release(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+    """Return the planned runs of one config in groups, each with runs that load the same UCX."""
+    names = dict.fromkeys(planned.plan.ucx for planned in runs)
+    return [[planned for planned in runs if planned.plan.ucx == name] for name in names]
 
 
-def _config_record(planned_run: PlannedRun, configs: int, *, several: bool) -> Config:
-    """Return the record of a config; with `several` releases of UCX each is a config of its own, with its name.
+def _config_record(planned_run: PlannedRun, config_count: int, *, several_ucx_releases: bool) -> Config:
+    """Return the record of a config; if several releases of UCX are compared, its name gets the release.
 
-    `configs`: the number of configs.
+    `config_count`: the number of configs; if there is only one, the release alone is the name.
     """
     record = make_config_record(planned_run)
-    if not several:
+    if not several_ucx_releases:
         return record
     ucx = f"UCX {planned_run.plan.ucx}"
-    return msgspec.structs.replace(record, name=f"{record.name} with {ucx}" if configs > 1 else ucx)
+    return msgspec.structs.replace(record, name=f"{record.name} with {ucx}" if config_count > 1 else ucx)
 
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
-    """Return what the records say of the launches of `part`, which is one of ``probe.parts``."""
+    """Return the plan in the records for the launches of `part`, one of `probe.parts_with_own_launches`."""
     workers = {"workers": planned_run.plan.workers} if probe.sweeps else {}
     ucx = {} if planned_run.plan.ucx is None else {"ucx": planned_run.plan.ucx}
-    return {"probe": probe.name, **part.describe(), **workers, **ucx}
+    return {"probe": probe.name, **part.describe_for_records(), **workers, **ucx}
 
 
-def _probe_part_of_job(probe: Probe, head: CampaignLine, job: PlannedLaunch) -> Probe:
-    """Return the one of ``probe.parts`` that the launch `job` measures, by the job's plan in `head`."""
-    planned = head.plans[job.plan].items()
-    return next(part for part in probe.parts if part.describe().items() <= planned)
+def _probe_part_of_job(probe: Probe, campaign_line: CampaignLine, job: PlannedLaunch) -> Probe:
+    """Return the part of a probe that the launch `job` measures, found by the job's plan in the campaign line."""
+    planned = campaign_line.plans[job.plan].items()
+    return next(part for part in probe.parts_with_own_launches if part.describe_for_records().items() <= planned)
 
 
-def _launch_label(head: CampaignLine, job: PlannedLaunch) -> str:
-    """Return the name of a launch in progress messages: config, and backend and number of workers if they vary."""
-    plan = head.plans[job.plan]
+def _launch_label(campaign_line: CampaignLine, job: PlannedLaunch) -> str:
+    """Return the name of a launch in progress messages: its config, and backend and number of workers if they vary."""
+    plan = campaign_line.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
-def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[PlannedLaunch]) -> LaunchTimeEstimator:
-    """Return the expected time of the launches, from earlier launches or as the probe expects."""
+def make_time_estimator(
+    probe: Probe, campaign_line: CampaignLine, jobs: Sequence[PlannedLaunch]
+) -> LaunchTimeEstimator:
+    """Return the estimator of the launches' time, which uses earlier launches, or else what the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
         results,
-        head.plans,
-        lambda job: _probe_part_of_job(probe, head, job).expected_launch_seconds(job.prepared),
+        campaign_line.plans,
+        lambda job: _probe_part_of_job(probe, campaign_line, job).expected_launch_seconds(job.prepared),
         RULE,
     )
 
 
-def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[PlannedLaunch]) -> str:
+def dry_run_text(probe: Probe, campaign_line: CampaignLine, jobs: Sequence[PlannedLaunch]) -> str:
     """Return the text of ``--dry-run``: what the launches of each config start, their expected time and order."""
     lines: list[str] = []
-    for run in head.runs:
+    for run in campaign_line.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
-        lines += _probe_part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
-    lines.append(f"## {expected_campaign_time(probe, head, jobs).describe_estimate(jobs)}")
-    return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
+        lines.append(f"## {_launch_label(campaign_line, alike[0])}: {plural(len(alike), 'launch')}")
+        lines += _probe_part_of_job(probe, campaign_line, alike[0]).launch_command_lines(alike[0].prepared)
+    lines.append(f"## {make_time_estimator(probe, campaign_line, jobs).describe_estimate(jobs)}")
+    return "\n".join([*lines, "## order: " + " ".join(_launch_label(campaign_line, job) for job in jobs)])
 
 
 def run_probe_campaign(
     probe: Probe,
-    head: CampaignLine,
+    campaign_line: CampaignLine,
     jobs: Sequence[PlannedLaunch],
     progress: ProgressDisplay,
     *,
@@ -145,20 +153,22 @@ def run_probe_campaign(
 ) -> tuple[Path, int]:
     """Run a probe's campaign, or resume it unless `fresh`, and return its folder and the exit status."""
 
-    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
-        shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
-        return _probe_part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
+    def launch_part_of_probe(job: PlannedLaunch, writer: CampaignWriter, launch_index: int) -> int:
+        shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(campaign_line, job)}")
+        return _probe_part_of_job(probe, campaign_line, job).launch_and_measure(
+            job, writer, shown if len(jobs) > 1 else progress, launch_index
+        )
 
-    name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
+    name = "-".join([f"probe-{probe.name}", *(line.name for line in campaign_line.configs)])
     settings = jobs[0].prepared.settings
     return run_launches(
         settings.results,
         name,
-        head,
+        campaign_line,
         jobs,
-        launch,
+        launch_part_of_probe,
         resume=not fresh,
         caller=caller,
         wait_for_quiet=wait_for_quiet,
-        time_estimator=expected_campaign_time(probe, head, jobs),
+        time_estimator=make_time_estimator(probe, campaign_line, jobs),
     )

@@ -55,48 +55,48 @@ _ROWS = {
 
 
 def row_test_kind(row: ProbeRow) -> str:
-    """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, `ALL_TO_ALL`, …"""
+    """Return the kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, …"""
     probe = probes().get(row.probe)
     unknown = OPERATION if row.probe in importers() else LATENCY_TEST
-    return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else unknown)
+    return test_kind_by_name(row.test, default_kind=probe.other_tests if probe else unknown)
 
 
-def row_quantity(row: ProbeRow) -> RowQuantity:
-    """Return the quantity of a row that charts show."""
+def chart_quantity_of_row(row: ProbeRow) -> RowQuantity:
+    """Return the quantity of a row that charts show, such as latency or bandwidth."""
     kind, probe = row_test_kind(row), probes().get(row.probe)
     if kind == OPERATION:
         return BUS if importers()[row.probe].bus_bandwidth else TIME
     return MEASURES.get(kind, probe.latency if probe else ONE_WAY)
 
 
-def row_quantities(row: ProbeRow) -> tuple[RowQuantity, ...]:
-    """Return the quantities of a row that tables show; ratios are those of the first one."""
+def table_quantities_of_row(row: ProbeRow) -> tuple[RowQuantity, ...]:
+    """Return the quantities of a row that tables show; speed-ups are ratios of the first of them."""
     kind = row_test_kind(row)
     if kind == PING_PONG:
         return ONE_WAY, THROUGHPUT
     if kind == OPERATION:
         return TIME, BUS if importers()[row.probe].bus_bandwidth else RATE
-    return (row_quantity(row),)
+    return (chart_quantity_of_row(row),)
 
 
 def sorted_campaign_rows(campaign: Campaign) -> list[ProbeRow]:
-    """Return the rows of a campaign by config, in the order of the command line: the baseline first.
+    """Return the rows of a probe's campaign, sorted by config in the order of the command line: the baseline first.
 
     Rows of all-to-all then by number of ranks, and the data plane of merges before MPI.
     """
     order = [config.name for config in campaign.head.configs]
 
-    def place(row: ProbeRow) -> tuple[int, int, bool, str]:
+    def sort_key(row: ProbeRow) -> tuple[int, int, bool, str]:
         config = order.index(row.config) if row.config in order else len(order)
         if row_test_kind(row) != ALL_TO_ALL:
             return config, 0, False, ""
         return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
 
-    return sorted(make_probe_rows(campaign), key=place)
+    return sorted(make_probe_rows(campaign), key=sort_key)
 
 
 def newest_ucx_latency_rows(results: Path) -> list[ProbeRow]:
-    """Return the rows of the test tag_lat in this host's newest `probe p2p` in a results folder; [] without one."""
+    """Return the UCX latencies (test tag_lat) in this host's newest `probe p2p` in a results folder; [] without one."""
     this_host = socket.gethostname()
     folders = ResultsFolder(results).find_newest_results(
         lambda head: head.driver_host == this_host, is_wanted_name=lambda name: "-probe-p2p-" in name
@@ -110,7 +110,7 @@ def newest_ucx_latency_rows(results: Path) -> list[ProbeRow]:
 
 
 def rows_with_campaigns(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, ProbeRow]]:
-    """Return the rows of several campaigns, each with its campaign, and with config names that are unique.
+    """Return the rows of several probe campaigns, each with its campaign, and with unique config names.
 
     The name of a config that two campaigns have gets the campaign's label: of `labels`, else its time and id. Raises
     UsageError if a campaign has no network measurement, or is given twice.
@@ -138,7 +138,7 @@ def _short_campaign_id(campaign: Campaign) -> str:
 
 
 def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> None:
-    """Append a row of a ping-pong to the CSV file of its test (``std``, ``buff-delay``, …), after a heading if new.
+    """Append a ping-pong row to the CSV file of its test (``std``, ``buff-delay``, …); a new file gets a heading first.
 
     `placement`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be
     written.
@@ -158,7 +158,7 @@ def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> N
 
 
 def read_ping_pong_csv(path: Path) -> list[ProbeRow]:
-    """Return the rows of a CSV file of a ping-pong, of this program or of the original; its name has the placement.
+    """Return the rows of a ping-pong's CSV file, of this program or of the original; its name has the placement.
 
     Raises UsageError if it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row
     do not fit.
@@ -179,10 +179,10 @@ def read_ping_pong_csv(path: Path) -> list[ProbeRow]:
         )
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
-    return list(_parse_rows(path, heading, lines[:-1], places.pop()))
+    return list(_parse_ping_pong_rows(path, heading, lines[:-1], places.pop()))
 
 
-def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[ProbeRow]:
+def _parse_ping_pong_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[ProbeRow]:
     seen = set[tuple[str, int]]()
     for number, line in enumerate(lines, 2):
         match = _ROWS[heading].fullmatch(line)

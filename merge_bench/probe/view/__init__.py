@@ -49,7 +49,10 @@ LIST = "list"
 
 
 class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows of one campaign, or of several and of files: `records` has the path of the one, or of each."""
+    """The document of ``probe --json``: the rows of one campaign, or those of several campaigns and CSV files together.
+
+    `records`: the path of the one campaign or file, or that of each.
+    """
 
     document_version: Literal[1] = 1
     records: str | list[str]
@@ -59,22 +62,22 @@ class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--reference`` can name: published measurements, each with where it is from."""
+    """The document of ``probe --reference list --json``: names of published measurements, each with its source."""
 
     document_version: Literal[1] = 1
     references: dict[str, str]
 
 
 @dataclass(frozen=True)
-class OutputFiles:
-    """The requested output of a probe: files to write, and published rows to show beside the measured ones."""
+class ProbeOutputOptions:
+    """The output that a `probe` command requests: files to write, and published rows to show beside measured ones."""
 
     csv_file: Path | None = None
     plots: tuple[Path, ...] = ()
     references: tuple[ProbeRow, ...] = ()
 
 
-def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> OutputFiles:
+def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> ProbeOutputOptions:
     """Return the output that ``--csv``, ``--plot`` and ``--reference`` request, after checking their values.
 
     Raises UsageError if a file cannot be written, cannot be drawn, or is named twice, or a published result is unknown.
@@ -85,11 +88,11 @@ def parse_output_options(csv_file: str | None, plots: Sequence[str], references:
         rows = tuple(row for name in dict.fromkeys(references) for row in published.network_rows(name))
     except UsageError as error:
         raise UsageError(f"--reference: {error}") from None
-    return OutputFiles(table, drawings, rows)
+    return ProbeOutputOptions(table, drawings, rows)
 
 
-def print_references(*, as_json: bool) -> None:
-    """Print the published network measurements that `--reference` can name, each with where it is from."""
+def print_published_references(*, as_json: bool) -> None:
+    """Print the names of published network measurements that ``--reference`` accepts, each with its source."""
     datasets = sorted(published.datasets().items())
     citations = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
     if as_json:
@@ -100,8 +103,10 @@ def print_references(*, as_json: bool) -> None:
         print(f"{name:{width}}  {cite}")
 
 
-def write_output_files(output: OutputFiles, rows: Sequence[ProbeRow], campaigns: Sequence[Campaign]) -> list[str]:
-    """Write the CSV file and the drawings of `rows` of `campaigns`, and return a message for each failure."""
+def write_output_files(
+    output: ProbeOutputOptions, rows: Sequence[ProbeRow], campaigns: Sequence[Campaign]
+) -> list[str]:
+    """Write the requested CSV file and drawings of `rows`, and return a message for each file that failed."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_rows_csv, rows)
@@ -110,7 +115,7 @@ def write_output_files(output: OutputFiles, rows: Sequence[ProbeRow], campaigns:
 
 
 def write_rows_csv(rows: Sequence[ProbeRow], path: Path) -> None:
-    """Write `rows` into the file `path`; raises OSError if that fails, and what was there before stays."""
+    """Write rows into a CSV file; raises OSError if that fails, and then leaves an existing file as it was."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([COLUMNS, *(tuple(_csv_cells(row)) for row in rows)])

@@ -19,7 +19,7 @@ from merge_bench.probe.shared import (
     placement_text,
     test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
+from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, row_test_kind
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.view.plot import (
@@ -46,10 +46,10 @@ _UNITS = {"MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
 Label = Callable[[ProbeRow], str]
 
 
-class _Series:
-    """One series of a panel: the rows that share a label, by x, with their values in the panel's unit.
+class _ChartSeries:
+    """One series of a chart: the rows that share a label, sorted by x, with their values in the chart's unit.
 
-    `index`: number of its color and marker, the same in every panel. `spreads`: whether the least and the greatest
+    `index`: number of its color and marker, the same in every chart. `spreads`: whether the least and the greatest
     value of any point differ. `has_many_points`: too many to draw a bar at each. `doubtful`: for each point whether it
     used other transports than requested, or its result was wrong.
     """
@@ -65,43 +65,46 @@ class _Series:
 def make_panels(rows: Sequence[ProbeRow]) -> tuple[Chart, ...]:
     """Return a chart for each quantity of `rows`: latency, bandwidth, throughput, bus bandwidth, all-to-all.
 
-    A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
-    are linear and there is a panel for each placement, because one is many times the other. Rows without a value are
-    left out.
+    Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
+    chart for each placement, because one is many times the other. Rows without a value are left out.
     """
     return tuple(chart for chart, _ in _panels_with_rows(rows))
 
 
-def make_panels_of_results(
-    labelled: Sequence[tuple[Campaign, ProbeRow]], others: Sequence[ProbeRow] = (), among: Sequence[Campaign] = ()
+def make_panels_with_sources(
+    measured_rows: Sequence[tuple[Campaign, ProbeRow]],
+    published_rows: Sequence[ProbeRow] = (),
+    all_campaigns: Sequence[Campaign] = (),
 ) -> tuple[Chart, ...]:
-    """Return the charts of measured and of published rows; each names the campaigns whose rows it shows.
+    """Return charts of measured and published rows; each chart names the campaigns whose rows it shows.
 
-    `among`: all results of the report.
+    `measured_rows`: each with its campaign. `all_campaigns`: all results of the report.
     """
-    campaigns = {id(row): campaign for campaign, row in labelled}
+    campaigns = {id(row): campaign for campaign, row in measured_rows}
     panels = []
-    for chart, rows in _panels_with_rows([*(row for _, row in labelled), *others]):
+    for chart, rows in _panels_with_rows([*(row for _, row in measured_rows), *published_rows]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_lines(list(shown.values()), among)))
+        panels.append(replace(chart, source=source_lines(list(shown.values()), all_campaigns)))
     return tuple(panels)
 
 
 def _panels_with_rows(rows: Sequence[ProbeRow]) -> Iterator[tuple[Chart, Sequence[ProbeRow]]]:
-    """Yield each chart with the rows that it shows."""
+    """Yield each chart of `rows`, with those of the rows that it shows."""
     linear = _has_sizes_in_equal_steps(rows)
-    label = _make_label_function(rows, apart=linear)
-    order = list(dict.fromkeys(map(label, rows)))
+    label_of_row = _make_label_function(rows, panel_per_placement=linear)
+    label_order = list(dict.fromkeys(map(label_of_row, rows)))
     for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL, OPERATION):
         of_kind = [row for row in rows if row_test_kind(row) == kind]
         apart = linear and kind == PING_PONG
         for quantity, placement in dict.fromkeys(
-            (row_quantity(row), row.placement if apart else "") for row in of_kind
+            (chart_quantity_of_row(row), row.placement if apart else "") for row in of_kind
         ):
-            drawn = [row for row in of_kind if row_quantity(row) == quantity and placement in ("", row.placement)]
-            if all_series := _series_by_label(drawn, label, order, log=not apart):
+            drawn = [
+                row for row in of_kind if chart_quantity_of_row(row) == quantity and placement in ("", row.placement)
+            ]
+            if all_series := _series_by_label(drawn, label_of_row, label_order, log_axes=not apart):
                 shown = [row for row in drawn if quantity.value_range(row) is not None]
-                yield _make_panel(drawn, all_series, quantity, placement, log=not apart), shown
+                yield _make_panel(drawn, all_series, quantity, placement, log_axes=not apart), shown
 
 
 def _has_sizes_in_equal_steps(rows: Sequence[ProbeRow]) -> bool:
@@ -116,26 +119,31 @@ def _has_sizes_in_equal_steps(rows: Sequence[ProbeRow]) -> bool:
     )
 
 
-def _make_label_function(rows: Sequence[ProbeRow], *, apart: bool) -> Label:
-    """Return a function that gives the label of a row's series: its config, and what else differs between `rows`.
+def _make_label_function(rows: Sequence[ProbeRow], *, panel_per_placement: bool) -> Label:
+    """Return a function that labels a row by its config, and by what else differs between `rows` (test, placement, …).
 
-    `apart`: ping-pongs have a panel for each placement, so that labels do not name it.
+    `panel_per_placement`: ping-pongs have a chart for each placement, so that labels do not name the placement.
     """
 
-    def has_several(of: Callable[[ProbeRow], object]) -> bool:
-        return len({of(row) for row in rows if of(row)}) > 1
+    def rows_differ_in(value_of_row: Callable[[ProbeRow], object]) -> bool:
+        return len({value_of_row(row) for row in rows if value_of_row(row)}) > 1
 
-    tests, placements = has_several(lambda row: test_family_name(row.test)), has_several(lambda row: row.placement)
-    memories, together = has_several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL, OPERATION)
+    tests, placements = (
+        rows_differ_in(lambda row: test_family_name(row.test)),
+        rows_differ_in(lambda row: row.placement),
+    )
+    memories, together = rows_differ_in(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL, OPERATION)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks and row_test_kind(row) not in together}
-    groups = has_several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
+    groups = rows_differ_in(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
-    def label(row: ProbeRow) -> str:
+    def series_label(row: ProbeRow) -> str:
         parts = [
             row.config,
             test_family_name(row.test) if tests else "",
-            placement_text(row.placement) if placements and not (apart and row_test_kind(row) == PING_PONG) else "",
+            placement_text(row.placement)
+            if placements and not (panel_per_placement and row_test_kind(row) == PING_PONG)
+            else "",
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) in (1, 2) else "",
             f"{len(row.ranks)} ranks" if groups and row_test_kind(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
@@ -145,26 +153,32 @@ def _make_label_function(rows: Sequence[ProbeRow], *, apart: bool) -> Label:
         )
         return mark_unprintable(", ".join(filter(None, parts)) + source)
 
-    return label
+    return series_label
 
 
-def _series_by_label(rows: Sequence[ProbeRow], label: Label, order: Sequence[str], *, log: bool) -> list[_Series]:
-    """Group rows into a series for each label, without the rows that have no value."""
+def _series_by_label(
+    rows: Sequence[Row], label_of_row: Label, label_order: Sequence[str], *, log_axes: bool
+) -> list[_ChartSeries]:
+    """Group rows that have a value into chart series, one for each label.
+
+    `label_order`: all labels; the place of a label gives its color and marker. `log_axes`: leave out values and sizes
+    of 0.
+    """
     points: dict[str, list[tuple[float, MedianAndRange, ProbeRow]]] = {}
     for row in rows:
         value = row_value_range(row)
         at = row.count if row_test_kind(row) == COLLECTIVE and row.count is not None else row.size
-        if value is not None and ((value.low > 0 and at > 0) or not log):
-            points.setdefault(label(row), []).append((at, value, row))
-    return [_Series(name, order.index(name), series) for name, series in points.items()]
+        if value is not None and ((value.low > 0 and at > 0) or not log_axes):
+            points.setdefault(label_of_row(row), []).append((at, value, row))
+    return [_ChartSeries(name, label_order.index(name), series) for name, series in points.items()]
 
 
 def row_value_range(row: ProbeRow) -> MedianAndRange | None:
-    """Return median, least and greatest value of a row in the displayed unit of its quantity; None if not measured.
+    """Return median, least and greatest value of a row's charted quantity, in its unit; None if not measured.
 
     The extremes are over ranks where those are known, which include the extremes over launches.
     """
-    quantity = row_quantity(row)
+    quantity = chart_quantity_of_row(row)
     value = quantity.value_range(row)
     least, most = row.bandwidth_ranks
     if value is None or row_test_kind(row) != COLLECTIVE or least is None or most is None:
@@ -173,9 +187,14 @@ def row_value_range(row: ProbeRow) -> MedianAndRange | None:
 
 
 def _make_panel(
-    rows: Sequence[ProbeRow], all_series: Sequence[_Series], quantity: RowQuantity, placement: str, *, log: bool
+    rows: Sequence[ProbeRow],
+    all_series: Sequence[_ChartSeries],
+    quantity: RowQuantity,
+    placement: str,
+    *,
+    log_axes: bool,
 ) -> Chart:
-    """Return the chart of all series of `rows`; `log`: both axes are logarithmic, else linear from 0."""
+    """Return one chart with all series of `rows`; its axes are logarithmic with `log_axes`, else linear from 0."""
     tests = list(dict.fromkeys(row.test for row in rows if quantity.value_range(row) is not None))
     absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
     over_ranks = row_test_kind(rows[0]) == COLLECTIVE
@@ -187,14 +206,18 @@ def _make_panel(
         note += f" Not drawn, because they have no {quantity.title.lower()}: {mark_unprintable(', '.join(absent))}."
     x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
     sizes = [x for series in all_series for x in series.x]
-    ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
+    ticks = size_ticks(min(sizes), max(sizes), log=log_axes, most=12)
     groups = [
         MarkGroup(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
-        for series, x in zip(all_series, _shifted_x_values(all_series, log=log), strict=True)
+        for series, x in zip(all_series, _shifted_x_values(all_series, log_axis=log_axes), strict=True)
     ]
     return Chart(
-        Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
-        Axis(f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})", low=None if log else 0.0, log=log),
+        Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log_axes, grid=log_axes),
+        Axis(
+            f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})",
+            low=None if log_axes else 0.0,
+            log=log_axes,
+        ),
         tuple(groups),
         400,
         f"{title}: {mark_unprintable(named)}",
@@ -202,47 +225,52 @@ def _make_panel(
     )
 
 
-def _shifted_x_values(all_series: Sequence[_Series], *, log: bool) -> Iterator[list[float]]:
+def _shifted_x_values(all_series: Sequence[_ChartSeries], *, log_axis: bool) -> Iterator[list[float]]:
     """Yield the x values of each series, shifted so that the bars of several series do not hide each other."""
     barred = [series for series in all_series if series.spreads and not series.has_many_points]
-    places = sorted({math.log2(x) if log else x for series in barred for x in series.x})
+    places = sorted({math.log2(x) if log_axis else x for series in barred for x in series.x})
     step = 0.0
     if len(barred) > 1:
         gap = min((right - left for left, right in itertools.pairwise(places)), default=1.0)
         step = min(_APART * ((places[-1] - places[0]) or gap), gap / 2 / len(barred))
     for series in all_series:
         shift = (barred.index(series) - (len(barred) - 1) / 2) * step if series in barred else 0.0
-        yield [x * 2**shift if log else x + shift for x in series.x]
+        yield [x * 2**shift if log_axis else x + shift for x in series.x]
 
 
-def _points_note_text(all_series: Sequence[_Series], extremes: str) -> str:
-    """Return the note below a chart about its points, bars and hollow points."""
+def _points_note_text(all_series: Sequence[_ChartSeries], extremes_text: str) -> str:
+    """Return the note below a chart that explains its points, its bars and hollow points.
+
+    `extremes_text`: what the bars extend over: ``over launches``.
+    """
     origins = {"as published" if series.rows[0].source else "medians over launches" for series in all_series}
     text = f"Points: {', or '.join(sorted(origins, reverse=True))}"
     if drawn := {series.has_many_points for series in all_series if series.spreads}:
         names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
-        text += f"; {names}: minimum to maximum {extremes}"
+        text += f"; {names}: minimum to maximum {extremes_text}"
     if any(any(series.doubtful) for series in all_series):
         text += ". Hollow: other transports than requested, or a wrong result"
     return f"{text}."
 
 
-def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
-    """Yield the marks of a series, drawn at `x`."""
+def _marks_of_series(
+    series: _ChartSeries, x_values: Sequence[float], x_unit: str, unit: str, extremes_text: str
+) -> Iterator[Mark]:
+    """Yield the marks of a chart series (line, bars or band, points), drawn at `x_values`."""
     y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
-    yield Line(x, y, dashed=bool(series.rows[0].source))
+    yield Line(x_values, y, dashed=bool(series.rows[0].source))
     if series.spreads:
-        band = Band(x, low, high)
-        yield from (band, *band.edges) if series.has_many_points else [Whiskers(x, low, high, upright=True)]
-    texts = [_details_of_row(row) for row in series.rows]
+        band = Band(x_values, low, high)
+        yield from (band, *band.edges) if series.has_many_points else [Whiskers(x_values, low, high, upright=True)]
+    texts = [_hover_details_of_row(row) for row in series.rows]
     details = {
-        "series": [series.label] * len(x),
+        "series": [series.label] * len(x_values),
         "size" if x_unit else "elements": [_exact_count_text(at, x_unit) for at in series.x],
         "value": [f"{value:,.6g} {unit}" for value in y],
-        "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes}" for value in series.values],
+        "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes_text}" for value in series.values],
     }
     details |= {key: [text[key] for text in texts] for key in texts[0] if any(text[key] for text in texts)}
-    yield Points(x, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
+    yield Points(x_values, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
 
 
 def _exact_count_text(count: float, unit: str) -> str:
@@ -250,7 +278,7 @@ def _exact_count_text(count: float, unit: str) -> str:
     return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
-def _details_of_row(row: ProbeRow) -> dict[str, str]:
+def _hover_details_of_row(row: ProbeRow) -> dict[str, str]:
     remarks = ["used other transports than requested"] if row.as_requested is False else []
     remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
     remarks += [row.note] if row.note else []

@@ -26,7 +26,7 @@ from merge_bench.probe.shared import (
     placement_text,
     test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import row_quantities, row_quantity, row_test_kind
+from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, row_test_kind, table_quantities_of_row
 from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, group_by_key
@@ -77,7 +77,7 @@ def print_row_tables(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of measured rows on `file`, by default standard output.
+    """Print the tables of measured rows of probes on `file`, by default standard output.
 
     A terminal shows about 40 of many sizes, a pipe all.
 
@@ -96,7 +96,7 @@ def print_row_tables(
 
 def print_mpi_summary(
     rows: Sequence[ProbeRow],
-    ucx: Sequence[ProbeRow],
+    ucx_rows: Sequence[ProbeRow],
     *,
     warnings: Sequence[Caution] = (),
     remarks: Sequence[str] = (),
@@ -106,18 +106,19 @@ def print_mpi_summary(
 ) -> None:
     """Print the short output of `probe mpi`: times at a few sizes for each config, placement and pair of ranks.
 
-    `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_row_tables`.
+    `ucx_rows`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of
+    `print_row_tables`.
     """
     with open_page(file, width) as page:
         tables = group_by_key(rows, lambda row: (row.config, row.placement, row.ranks))
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
-            beside = [row for row in ucx if row.placement == placement]
+            beside = [row for row in ucx_rows if row.placement == placement]
             _write_mpi_and_ucx_table(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
             page.add_paragraph(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
-            ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
+            ours = next((each for each in ucx_rows if each.placement in {row.placement for row in rows}), None)
             page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
             page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
         page.add_warnings(warnings)
@@ -128,7 +129,7 @@ def print_mpi_summary(
 
 
 def write_row_tables(page: Page, rows: Sequence[ProbeRow], *, baseline: str | None = None) -> None:
-    """Write the conclusions of `probe p2p`, and the tables of `rows` with footnotes, compared to a baseline config."""
+    """Write tables of measured rows with footnotes, compared with a baseline config; sentences on `p2p` come first."""
     for sentence in _p2p_conclusions(rows):
         page.add_paragraph(sentence)
     tables = make_series_tables(rows)
@@ -137,7 +138,7 @@ def write_row_tables(page: Page, rows: Sequence[ProbeRow], *, baseline: str | No
         if table.kind == ALL_TO_ALL:
             _write_all_to_all_table(page, table, baseline)
         elif table.kind == COLLECTIVE:
-            _write_reduce_scatter_table(page, table, _reference_series(table.series[0], together, baseline))
+            _write_reduce_scatter_table(page, table, _speed_up_base_series(table.series[0], together, baseline))
         elif table.by_pair:
             _write_rank_pair_table(page, table)
         else:
@@ -152,7 +153,7 @@ def write_row_tables(page: Page, rows: Sequence[ProbeRow], *, baseline: str | No
 def _p2p_conclusions(rows: Sequence[ProbeRow]) -> list[str]:
     """Return a sentence for each series of `probe p2p`: bandwidth at the largest size, latency at the smallest, lanes.
 
-    Empty for more than 6 series; then the tables of pairs say it.
+    Empty for more than 6 series; then the tables show these figures.
     """
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
     series = group_by_key(
@@ -166,7 +167,9 @@ def _p2p_conclusions(rows: Sequence[ProbeRow]) -> list[str]:
         of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
         parts = []
         for quantity, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
-            valued = [row for row in mine if row_quantity(row) is quantity and quantity.value_range(row) is not None]
+            valued = [
+                row for row in mine if chart_quantity_of_row(row) is quantity and quantity.value_range(row) is not None
+            ]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
                 parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {with_binary_prefix(row.size)}")
@@ -179,7 +182,7 @@ def _p2p_conclusions(rows: Sequence[ProbeRow]) -> list[str]:
 def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
     rows = [row for series in table.series for row in series.rows]
-    quantities = row_quantities(rows[0])
+    quantities = table_quantities_of_row(rows[0])
     if not ping_pong:
         quantities = tuple(each for each in quantities if any(map(each.value_range, rows))) or quantities[:1]
     page.add_heading(
@@ -199,7 +202,7 @@ def _quantity_heading(quantity: RowQuantity) -> str:
 
 
 def _series_compared_with_baseline(table: SeriesTable, baseline: str | None) -> list[TableSeries]:
-    """Return the series that are compared with the baseline: those of other configs, without published ones."""
+    """Return the series of a table that are compared with the baseline: those of other configs, no published ones."""
     return [series for series in table.series if series.config != baseline and not series.published]
 
 
@@ -208,13 +211,18 @@ def _write_size_table(
     table: SeriesTable,
     quantities: Sequence[RowQuantity],
     sizes: Sequence[int],
-    unit: int,
+    size_unit_bytes: int,
     baseline: str | None,
 ) -> None:
     # On a terminal some of many sizes, evenly, with the first and the last.
     shown_sizes = sizes if page.plain else [sizes[at] for at in evenly_spread_indexes(len(sizes), _SHOWN)]
     base = next((series for series in table.series if series.config == baseline and not series.published), None)
-    first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_size_text(size, unit) for size in shown_sizes])]
+    first = [
+        Column(
+            "Size\n(KiB)" if size_unit_bytes > 1 else "Size\n(B)",
+            [_size_text(size, size_unit_bytes) for size in shown_sizes],
+        )
+    ]
     # A test that was not measured at these sizes has no columns.
     lines = [series for series in table.series if any(size in series.by_size for size in shown_sizes)]
     blocks: list[list[Column]] = []
@@ -233,14 +241,14 @@ def _write_size_table(
         )
 
 
-def _size_text(size: int, unit: int) -> str:
-    return f"{size // unit:,}" if size % unit == 0 else f"{size / unit:,.2f}"
+def _size_text(size_bytes: int, unit_bytes: int) -> str:
+    return f"{size_bytes // unit_bytes:,}" if size_bytes % unit_bytes == 0 else f"{size_bytes / unit_bytes:,.2f}"
 
 
 def _series_columns(
     series: TableSeries, rows: Sequence[ProbeRow | None], quantities: Sequence[RowQuantity], speed_up: Column | None
 ) -> list[Column]:
-    """Return the table columns of a series, for each quantity that has a value.
+    """Return the table columns of one series: medians of each quantity that has a value, and minimum to maximum.
 
     `speed_up`: the column with the speed-up, put after the first quantity.
     """
@@ -274,25 +282,25 @@ def _min_max_text(value: MedianAndRange | None) -> str:
     return NULL if value is None else f"{format_number(value.low)}–{format_number(value.high)}"
 
 
-def _speed_up_number(value: float | None) -> str:
+def _speed_up_value_text(value: float | None) -> str:
     return format_number(value) if value is None or value >= 0.1 else f"{value:.2g}"
 
 
 def _speed_up_text(
     quantity: RowQuantity,
-    base: ProbeRow | None,
+    base_row: ProbeRow | None,
     row: ProbeRow | None,
-    form: Callable[[float | None], str] = _speed_up_number,
+    format_value: Callable[[float | None], str] = _speed_up_value_text,
 ) -> str:
-    old, new = quantity.value_range(base), quantity.value_range(row)
+    old, new = quantity.value_range(base_row), quantity.value_range(row)
     if old is None or new is None or not old.median or not new.median:
-        return form(None)
-    return form(old.median / new.median if quantity.less_is_better else new.median / old.median)
+        return format_value(None)
+    return format_value(old.median / new.median if quantity.less_is_better else new.median / old.median)
 
 
 def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
     """Write the table of many pairs of ranks: a row for each pair, a column for each of a few message sizes."""
-    quantity = row_quantity(table.series[0].rows[0])
+    quantity = chart_quantity_of_row(table.series[0].rows[0])
     page.add_heading(f"{table.title}: {_quantity_heading(quantity)}")
     sizes = sorted({row.size for series in table.series for row in series.rows})
     shown_sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _PAIR_SIZES)]
@@ -309,10 +317,10 @@ def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
     page.add_paragraph("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
-def _reference_series(
+def _speed_up_base_series(
     series: TableSeries, all_series: Sequence[TableSeries], baseline: str | None
 ) -> TableSeries | None:
-    """Return the series that `series` is compared with, or None: the baseline's, or its own config's first test."""
+    """Return the series that `series` is compared with: the baseline's, or its own config's first test; or None."""
     measured = [other for other in all_series if not other.published]
     same_test = [other for other in measured if other.config == baseline and other.rows[0].test == series.rows[0].test]
     same_config = [other for other in measured if other.config == series.config]
@@ -320,8 +328,8 @@ def _reference_series(
     return None if base is series or series.published else base
 
 
-def _write_reduce_scatter_table(page: Page, table: SeriesTable, base: TableSeries | None) -> None:
-    """Write the table of one series of reduce-scatter, with speed-ups over the series `base`."""
+def _write_reduce_scatter_table(page: Page, table: SeriesTable, base_series: TableSeries | None) -> None:
+    """Write the table of one series of reduce-scatter, with speed-ups over `base_series`."""
     (series,) = table.series
     rows = series.rows
     page.add_heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
@@ -334,9 +342,9 @@ def _write_reduce_scatter_table(page: Page, table: SeriesTable, base: TableSerie
         Column("min\n(µs)", [_value_in_unit_text(row.seconds_ranks[0], TIME) for row in rows]),
         Column("max\n(µs)", [_value_in_unit_text(row.seconds_ranks[1], TIME) for row in rows]),
     ]
-    if base is not None:
-        other = base.config if base.config != series.config else base.rows[0].test
-        ratios = [_speed_up_text(TIME, base.by_size.get(row.size), row) for row in rows]
+    if base_series is not None:
+        other = base_series.config if base_series.config != series.config else base_series.rows[0].test
+        ratios = [_speed_up_text(TIME, base_series.by_size.get(row.size), row) for row in rows]
         times.append(Column(f"Speed-up over\n{other}", ratios))
     rates = [
         _median_column("Bus bandwidth avg\n(GB/s)", BUS, rows),
@@ -354,7 +362,7 @@ def _value_in_unit_text(value: float | None, quantity: RowQuantity) -> str:
 
 
 def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None) -> None:
-    """Write a table of all-to-all: for each size, backend and config the time, rate, share of the link, and a ratio."""
+    """Write a table of all-to-all with time, rate, share of the link and ratio for each size, backend and config."""
     rows = [row for series in table.series for row in series.rows]
     uneven = rows[0].count is not None
     page.add_heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
@@ -362,13 +370,13 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
     sizes = [Column("Rows of\na chunk", [f"{count:,}" for _, count in points])] if uneven else []
     sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
 
-    def at_points(series: TableSeries) -> list[ProbeRow | None]:
+    def rows_at_points(series: TableSeries) -> list[ProbeRow | None]:
         by_point = {(row.size, row.count or 0): row for row in series.rows}
         return [by_point.get(point) for point in points]
 
     blocks = []
     for series in table.series:
-        measured, base = at_points(series), _reference_series(series, table.series, baseline)
+        measured, base = rows_at_points(series), _speed_up_base_series(series, table.series, baseline)
         shares = [None if row is None else row.link_share for row in measured]
         columns = [
             _median_column(f"{series.label}\n(µs)", SLOWEST, measured),
@@ -378,7 +386,8 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
             ratios = [
-                _speed_up_text(WORKER_RATE, *pair, format_ratio) for pair in zip(at_points(base), measured, strict=True)
+                _speed_up_text(WORKER_RATE, *pair, format_ratio)
+                for pair in zip(rows_at_points(base), measured, strict=True)
             ]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
         blocks.append([*columns, _footnote_mark_column(measured)])
@@ -386,7 +395,7 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
 
 
 def _write_all_to_all_legend(page: Page, rows: Sequence[ProbeRow]) -> None:
-    """Write what the columns of all-to-all mean, once below all tables."""
+    """Write an explanation of the columns of all-to-all tables, once below all of them."""
     page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
         page.add_paragraph(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
@@ -394,15 +403,20 @@ def _write_all_to_all_legend(page: Page, rows: Sequence[ProbeRow]) -> None:
         page.add_paragraph(NO_LIMIT, "dim")
 
 
-def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[ProbeRow], ucx: Sequence[ProbeRow]) -> None:
-    """Write a table of MPI's times at a few sizes, beside the times of UCX without MPI."""
-    latencies = [row for row in rows if row_test_kind(row) != RATE_TEST]
+def _write_mpi_and_ucx_table(
+    page: Page, title: str, mpi_rows: Sequence[ProbeRow], ucx_rows: Sequence[ProbeRow]
+) -> None:
+    """Write a table of MPI's times at a few message sizes, beside the times of UCX without MPI.
+
+    `mpi_rows`, `ucx_rows`: rows of `probe mpi`, and of `probe p2p`.
+    """
+    latencies = [row for row in mpi_rows if row_test_kind(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
-    sizes = sorted({row.size for row in rows})
+    sizes = sorted({row.size for row in mpi_rows})
     sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _SUMMARY_SIZES)]
     times = {(row.test.removesuffix(_DELAY), row.size): row for row in latencies}
-    rates = {row.size: row for row in rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
-    ours = {row.size: row for row in ucx}
+    rates = {row.size: row for row in mpi_rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
+    ours = {row.size: row for row in ucx_rows}
     page.add_heading(f"{title}: time of a message in one direction")
     columns = [Column("Size", [with_binary_prefix(size) for size in sizes])]
     for test in tests:
@@ -417,7 +431,7 @@ def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[ProbeRow], u
 
 
 class TableSeries:
-    """One series in a table: its label, which no other series there has, and its rows in order and by size."""
+    """One series in a table: its label, unique in that table, and its rows sorted by size."""
 
     def __init__(self, label: str, rows: Sequence[ProbeRow]) -> None:
         self.label, self.config, self.published = label, rows[0].config, rows[0].source is not None
@@ -427,7 +441,10 @@ class TableSeries:
 
 @dataclass(frozen=True)
 class SeriesTable:
-    """All series of one table; `by_pair`: whether each series is a row, as there are many pairs of ranks."""
+    """A table to print: its title, and all its series.
+
+    `by_pair`: whether each series is a row of the table, because there are many pairs of ranks.
+    """
 
     kind: str
     title: str
@@ -436,19 +453,19 @@ class SeriesTable:
 
 
 def make_series_tables(rows: Sequence[ProbeRow]) -> list[SeriesTable]:
-    """Group rows into tables, and return the tables.
+    """Group measured and published rows into the tables that are printed.
 
     Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
     for each test (all tests of a ping-pong together), with a column a placement. Collectives: a table for each series.
-    All-to-all: a table for each set of ranks, with all configs and backends.
-    Published rows join the table of the same test and placement if there is just one; else they have their own.
+    All-to-all: a table for each set of ranks, with all configs and backends. Published rows join the table of the same
+    test and placement if there is just one; else they have their own.
     """
     measured = [row for row in rows if row.source is None]
     several = len({row.config for row in measured}) > 1
     groups: dict[tuple[object, ...], list[ProbeRow]] = {}
     for row in measured:
         many = len({other.ranks for other in measured if _is_same_test(other, row)}) > MOST_SIDE_BY_SIDE
-        key = _table_key(row, apart=several, by_pair=many and row_test_kind(row) not in TOGETHER)
+        key = _table_group_key(row, several_configs=several, by_pair=many and row_test_kind(row) not in TOGETHER)
         groups.setdefault(key, []).append(row)
     for row in rows:
         if row.source is not None:
@@ -456,18 +473,18 @@ def make_series_tables(rows: Sequence[ProbeRow]) -> list[SeriesTable]:
     return [_make_series_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
 
 
-def _is_same_test(row: ProbeRow, other: ProbeRow) -> bool:
-    return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
+def _is_same_test(row: ProbeRow, other_row: ProbeRow) -> bool:
+    return (row.probe, row.test, row.memory) == (other_row.probe, other_row.test, other_row.memory)
 
 
-def _table_key(row: ProbeRow, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
+def _table_group_key(row: ProbeRow, *, several_configs: bool, by_pair: bool) -> tuple[object, ...]:
     kind = row_test_kind(row)
     if kind == COLLECTIVE:
         return kind, False, row.series_key
     if kind == ALL_TO_ALL:
         return kind, False, row.placement, row.ranks, row.memory, row.count is not None
-    test = "" if kind == PING_PONG and not apart else row.test
-    place = (row.placement, row.ranks) if apart and not by_pair else ()
+    test = "" if kind == PING_PONG and not several_configs else row.test
+    place = (row.placement, row.ranks) if several_configs and not by_pair else ()
     return kind, by_pair, row.probe, test, row.memory, place
 
 
@@ -487,16 +504,16 @@ def _table_group_of_published_row(groups: dict[tuple[object, ...], list[ProbeRow
 
 
 def _make_series_table(rows: Sequence[ProbeRow], *, by_pair: bool) -> SeriesTable:
-    def has_several(of: Callable[[ProbeRow], object]) -> bool:
-        return len({of(row) for row in rows}) > 1
+    def rows_differ_in(value_of_row: Callable[[ProbeRow], object]) -> bool:
+        return len({value_of_row(row) for row in rows}) > 1
 
-    tests, placements = has_several(lambda row: row.test), has_several(lambda row: row.placement)
+    tests, placements = rows_differ_in(lambda row: row.test), rows_differ_in(lambda row: row.placement)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks}
     ranks = len(pairs) > len({placement for placement, _ in pairs})
     title: list[Callable[[ProbeRow], str]] = []
     heading: list[Callable[[ProbeRow], str]] = []
     for varies, of in (
-        (has_several(lambda row: (row.config, row.source)), lambda row: row.config),
+        (rows_differ_in(lambda row: (row.config, row.source)), lambda row: row.config),
         (tests, lambda row: row.test),
         (placements, lambda row: placement_text(row.placement)),
         (ranks, _ranks_text),
@@ -505,15 +522,15 @@ def _make_series_table(rows: Sequence[ProbeRow], *, by_pair: bool) -> SeriesTabl
     if not ranks and len(pairs) > 1:
         title.remove(_ranks_text)  # the placements have a pair each
 
-    def joined_texts(row: ProbeRow, parts: Sequence[Callable[[ProbeRow], str]]) -> str:
-        return ", ".join(filter(None, (of(row) for of in parts)))
+    def join_row_texts(row: ProbeRow, text_functions: Sequence[Callable[[ProbeRow], str]]) -> str:
+        return ", ".join(filter(None, (of(row) for of in text_functions)))
 
     lines = []
     for mine in group_by_key(rows, lambda row: (row.series_key, row.source)).values():
         origin = "" if mine[0].source is None else " (file)" if mine[0].is_from_user_file else " (published)"
-        lines.append(TableSeries((joined_texts(mine[0], heading) or mine[0].config) + origin, mine))
+        lines.append(TableSeries((join_row_texts(mine[0], heading) or mine[0].config) + origin, mine))
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
-    return SeriesTable(row_test_kind(rows[0]), joined_texts(rows[0], title) + memory, lines, by_pair)
+    return SeriesTable(row_test_kind(rows[0]), join_row_texts(rows[0], title) + memory, lines, by_pair)
 
 
 def _ranks_text(row: ProbeRow) -> str:
@@ -523,14 +540,14 @@ def _ranks_text(row: ProbeRow) -> str:
 
 
 def _footnote_mark(row: ProbeRow | None) -> str:
-    """Return the mark that a row's footnote explains: a wrong result, other transports, or a remark; else empty."""
+    """Return the footnote mark of a row: for a wrong result, other transports than requested, or a remark."""
     if row is None or row.wrong:
         return WRONG if row else ""
     return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
 
 
 def _write_footnotes(page: Page, table: SeriesTable) -> None:
-    """Write below `table` how each of its series was measured; series with the same sentences together."""
+    """Write below `table` how each series was measured; series with the same sentences share one footnote."""
     for sentences, lines in group_by_key(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
         labels = "; ".join(series.label for series in lines) if len(lines) <= 8 else f"all {len(lines)}"
@@ -540,7 +557,7 @@ def _write_footnotes(page: Page, table: SeriesTable) -> None:
 
 
 def _footnote_sentences(rows: Sequence[ProbeRow]) -> list[tuple[str, str]]:
-    """Return the footnotes of a series, each a sentence with its style."""
+    """Return the footnotes of a series, each a sentence with its text style: method, transports, protocols, doubts."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
     requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
@@ -557,7 +574,7 @@ def _footnote_sentences(rows: Sequence[ProbeRow]) -> list[tuple[str, str]]:
         (f"requested: {requested or ('not known' if first.probe in importers() else 'nothing')}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
         (f"protocols: {_protocols_text(rows) or 'not known'}", "dim"),
-        *_doubt_sentences(rows, first.requested.get("UCX_TLS"), lanes),
+        *_doubt_footnotes(rows, first.requested.get("UCX_TLS"), lanes),
         *notes,
     ]
 
@@ -571,17 +588,23 @@ def _hosts_text(rows: Sequence[ProbeRow]) -> str:
     return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
 
 
-def _doubt_sentences(rows: Sequence[ProbeRow], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+def _doubt_footnotes(
+    rows: Sequence[ProbeRow], requested_transports: str | None, lanes: Sequence[str]
+) -> list[tuple[str, str]]:
     doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other:
         used = f"UCX selected {', '.join(lanes) or '?'}"
-        though = f" although UCX_TLS={requested} was requested" if requested else ", not only the requested ones"
+        though = (
+            f" although UCX_TLS={requested_transports} was requested"
+            if requested_transports
+            else ", not only the requested ones"
+        )
         if other[0].test.endswith(SHARP_ASKED):
             used = f"{' / '.join(dict.fromkeys(row.protocol or '?' for row in other))} was used"
             though = " although SHARP was requested"
         doubts.append((f"{OTHER_LANES} {_marked_sizes_text(other, rows)}: {used}{though}", "bold yellow"))
-    if requested is not None and not lanes:
+    if requested_transports is not None and not lanes:
         doubts.append(("unknown whether the requested transports were used", "dim"))
     if wrong := [row for row in rows if row.wrong]:
         result = "WRONG RESULT; the table shows the number of wrong elements"
@@ -589,14 +612,18 @@ def _doubt_sentences(rows: Sequence[ProbeRow], requested: str | None, lanes: Seq
     return doubts
 
 
-def _marked_sizes_text(marked: Sequence[ProbeRow], rows: Sequence[ProbeRow]) -> str:
-    if len(marked) == len(rows):
+def _marked_sizes_text(marked_rows: Sequence[ProbeRow], all_rows: Sequence[ProbeRow]) -> str:
+    if len(marked_rows) == len(all_rows):
         return "every size"
-    return with_binary_prefix(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
+    return (
+        with_binary_prefix(marked_rows[0].size)
+        if len(marked_rows) == 1
+        else f"{len(marked_rows)} of {len(all_rows)} sizes"
+    )
 
 
 def _protocols_text(rows: Sequence[ProbeRow]) -> str:
-    """Return a text with the protocol of each range of message sizes."""
+    """Return a text with UCX's protocol for each range of message sizes: ``1 B to 8 KiB short; …``."""
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]

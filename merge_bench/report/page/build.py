@@ -17,8 +17,8 @@ from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import RowQuantity, placement_text
-from merge_bench.probe.shared.stored_rows import row_quantities, rows_with_campaigns
-from merge_bench.probe.view.charts import make_panels_of_results
+from merge_bench.probe.shared.stored_rows import rows_with_campaigns, table_quantities_of_row
+from merge_bench.probe.view.charts import make_panels_with_sources
 from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import ProbeRow
@@ -83,7 +83,7 @@ def build_report(
     letters = _result_letters(campaigns)
     rows = rows_with_campaigns(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes, bool(rows))
-    panels = make_panels_of_results(rows, references.rows, campaigns) if rows else ()
+    panels = make_panels_with_sources(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
@@ -126,7 +126,7 @@ def build_report(
     if not results:
         sentence, decided = headline_sentence([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
-    outcomes = (": ".join(filter(None, (letters[at], result.outcome))) for at, result in results)
+    outcomes = (": ".join(filter(None, (letters[at], result.outcome_heading))) for at, result in results)
     decided = all(result.winner is not None for _, result in results)
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
@@ -211,7 +211,7 @@ def _write_conclusion(
     tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
         page.source = titles.source_lines([campaign], campaigns)
-        tuning.write_recorded_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
+        tuning.write_recorded_tuning_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
     page.source = titles.source_lines(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
@@ -241,7 +241,7 @@ def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bo
 def _best_network_values(rows: Sequence[ProbeRow]) -> Iterator[tuple[RowQuantity, float, ProbeRow]]:
     """Yield the best median of each network test, config and placement in each measure, with its row."""
     for series in group_by_key(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
-        for measure in row_quantities(series[0]):
+        for measure in table_quantities_of_row(series[0]):
             values = [
                 (ranges.median, row.size, row) for row in series if (ranges := measure.value_range(row)) is not None
             ]

@@ -24,7 +24,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import CommandPlan
 from merge_bench.report.command import CommandRun, write_command_charts
 from merge_bench.tune.result import decided_steps
-from merge_bench.tune.view import phase_charts
+from merge_bench.tune.view import speed_up_charts_by_phase
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
@@ -343,7 +343,7 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "phases": lambda: each_run(lambda source: merge.phases_chart(source.run)),
         "timeline": lambda: each_run(lambda source: merge.timeline_chart(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pair_rates_chart(source.run, source.document.lanes)),
-        "tuning": lambda: phase_charts(decided_steps(campaign), partial(plan_size_text, campaign)),
+        "tuning": lambda: speed_up_charts_by_phase(decided_steps(campaign), partial(plan_size_text, campaign)),
         "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
     if campaign.command is not None:

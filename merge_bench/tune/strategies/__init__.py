@@ -1,7 +1,7 @@
 """Ways to search a space, one file each: the files of this folder are the values of ``--strategy``.
 
-To add one: a file that declares a `Strategy` as ``STRATEGY`` and imports what it works with inside functions, a test,
-and a line in docs/tune.md.
+To add one: a file that declares a `SearchStrategy` as ``STRATEGY`` and imports what it works with inside functions, a
+test, and a line in docs/tune.md.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Strategy:
-    """A way to search a space for the best candidate.
+class SearchStrategy:
+    """The declaration of a way to search a tuning space for the best candidate.
 
     `name`: as ``--strategy`` takes it. `help`: one line of what it does. `place`: its position in lists. `tune`:
     searches; returns the candidate to confirm, the empty one if nothing is better than the baseline. `first_block`: how
@@ -36,8 +36,8 @@ class Strategy:
 
 
 @functools.cache
-def strategies() -> Mapping[str, Strategy]:
-    """Every strategy by its name, in the order in which they are shown; the first is the default."""
+def strategies() -> Mapping[str, SearchStrategy]:
+    """Return every search strategy by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    kinds: list[Strategy] = [module.STRATEGY for module in modules]
+    kinds: list[SearchStrategy] = [module.STRATEGY for module in modules]
     return {each.name: each for each in sorted(kinds, key=lambda each: (each.place, each.name))}

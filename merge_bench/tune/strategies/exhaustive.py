@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from merge_bench.errors import UsageError
-from merge_bench.tune.strategies import Strategy
+from merge_bench.tune.strategies import SearchStrategy
 
 if TYPE_CHECKING:
     from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
@@ -17,7 +17,10 @@ MOST = 256
 
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
-    """Measure every combination; returns the fastest without values that add nothing, the baseline if none gains."""
+    """Measure every combination of values; returns the fastest one without values that add nothing.
+
+    Returns the empty candidate, which is the baseline, if none gains.
+    """
     from merge_bench.tune.evaluator import Candidate
     from merge_bench.tune.search_steps import record_gains, remove_values_without_recorded_gain
 
@@ -25,7 +28,9 @@ def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluato
     blocks = [
         dict(
             zip(
-                candidates, evaluator.make_block(candidates, reserved_confirmations=block >= options.least), strict=True
+                candidates,
+                evaluator.launch_block(candidates, reserved_confirmations=block >= options.least),
+                strict=True,
             )
         )
         for block in range(options.most)
@@ -35,7 +40,7 @@ def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluato
 
 
 def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list[Candidate]:
-    """Every combination of values: the baseline first, then every set that can be combined.
+    """Return every combination of values: the baseline first, then every set of values that can be combined.
 
     Raises UsageError if there are more than 256.
     """
@@ -48,7 +53,8 @@ def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list
     for chosen in itertools.product(*by_setting.values()):
         picked = [value for value in chosen if value is not None]
         if all(
-            space.conflicting_id(value, [other for other in picked if other is not value]) is None for value in picked
+            space.conflicting_value_id(value, [other for other in picked if other is not value]) is None
+            for value in picked
         ):
             candidates.append(Candidate.from_values(*picked))
         if len(candidates) > MOST:
@@ -56,7 +62,7 @@ def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list
     return candidates
 
 
-STRATEGY = Strategy(
+STRATEGY = SearchStrategy(
     "exhaustive",
     help="Measure every combination in every block; at most 256 combinations.",
     place=3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from merge_bench.tune.strategies import Strategy
+from merge_bench.tune.strategies import SearchStrategy
 
 if TYPE_CHECKING:
     from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
-    """Measure each value alone; returns the combination of all values that gain, as far as they can be combined."""
+    """Measure each value alone; returns the combination of all values that gain, untested.
+
+    A value is left out that cannot be combined with a stronger one.
+    """
     from merge_bench.tune.evaluator import Candidate
     from merge_bench.tune.search_steps import screen_values
 
@@ -21,12 +24,12 @@ def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluato
     combination = Candidate()
     for winner in winners:
         (value,) = winner.candidate.values
-        if space.conflicting_id(value, combination.values) is None:
+        if space.conflicting_value_id(value, combination.values) is None:
             combination = combination.with_value(value)
     return combination
 
 
-STRATEGY = Strategy(
+STRATEGY = SearchStrategy(
     "one-at-a-time",
     help="Test each value alone against the baseline, then combine all winners without testing the combination.",
     place=2,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from merge_bench.tune.strategies import Strategy
+from merge_bench.tune.strategies import SearchStrategy
 
 if TYPE_CHECKING:
     from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
-    """Search by race, combination and ablation; returns the smallest combination that keeps the whole gain."""
+    """Search by a race of single values, combination and ablation; returns the smallest config with the whole gain."""
     from merge_bench.tune.search_steps import combine_winners, remove_values_without_gain, screen_values
 
-    winners, bar = screen_values(values, evaluator, options)
-    return remove_values_without_gain(combine_winners(space, winners, evaluator, options, bar), evaluator, options, bar)
+    winners, required_gain = screen_values(values, evaluator, options)
+    return remove_values_without_gain(
+        combine_winners(space, winners, evaluator, options, required_gain), evaluator, options, required_gain
+    )
 
 
-STRATEGY = Strategy(
+STRATEGY = SearchStrategy(
     "race",
     help="Test each value alone against the baseline, combine the winners, and remove those that add nothing.",
     place=1,

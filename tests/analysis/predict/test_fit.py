@@ -12,7 +12,13 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.forecast.document import predict
-from merge_bench.forecast.fit import CostEquation, fit_costs, fit_parameters, fit_resampled_records, resampled_interval
+from merge_bench.forecast.fit import (
+    CostEquation,
+    fit_fixed_and_size_costs,
+    fit_model_parameters,
+    fit_resampled_parameters,
+    resampled_interval,
+)
 from merge_bench.forecast.gather import IterationSample, MeasuredRun, MergeShape, gather_measurements
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate
@@ -90,7 +96,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> 
     for seed in range(20):
         folder = write(tmp_path / str(seed), REAL, Setup((1, 1, 1), launches=6, iterations=8), seed=seed)
         runs = gather_measurements([read_campaign(folder)], None).runs
-        low, high = resampled_interval([found["join_rate"] for found in fit_resampled_records(runs, (), runs)])
+        low, high = resampled_interval([found["join_rate"] for found in fit_resampled_parameters(runs, (), runs)])
         held += low <= REAL.join_rate <= high
     assert held >= 16
     assert parameters(forecast(folder, workers=3, hosts=3))["join_rate"]["interval"] == [low, high]
@@ -129,7 +135,7 @@ def test_an_iteration_that_was_disturbed_does_not_make_all_workers_look_uneven(t
     assert found["join_spread"]["value"] == pytest.approx(0.05, rel=0.15)
     quiet, disturbed = [IterationSample(1.0, 1.0, 1.0, 100, join_spread=variance) for variance in (0.0025, 4.0)]
     run = MeasuredRun(MergeShape("a", (1,) * 4, 50, 16), ((quiet,) * 9 + (disturbed,),))
-    assert fit_parameters([run], {})["join_spread"] < 0.06
+    assert fit_model_parameters([run], {})["join_spread"] < 0.06
 
 
 def test_network_measurements_tell_the_links_that_no_merge_crossed(tmp_path: Path) -> None:
@@ -216,10 +222,10 @@ def test_measured_walls_stand_beside_the_forecasts_of_the_same_clusters(tmp_path
 
 
 def test_a_line_through_points_of_one_size_goes_through_zero() -> None:
-    assert fit_costs([CostEquation(1, 10, 2.0), CostEquation(1, 11, 2.2)]) == (0.0, pytest.approx(0.2))
+    assert fit_fixed_and_size_costs([CostEquation(1, 10, 2.0), CostEquation(1, 11, 2.2)]) == (0.0, pytest.approx(0.2))
 
 
 def test_a_cost_below_zero_is_taken_for_none() -> None:
-    once, by_size = fit_costs([CostEquation(1, 10, 1.0), CostEquation(1, 100, 20.0)])
+    once, by_size = fit_fixed_and_size_costs([CostEquation(1, 10, 1.0), CostEquation(1, 100, 20.0)])
     assert once == 0
     assert by_size == pytest.approx(0.15)

@@ -17,7 +17,7 @@ import pytest
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
-from merge_bench.probe.ranks.puts import TARGET, HeldPutMemory, RegisteredMemory
+from merge_bench.probe.ranks.puts import TARGET, PutSideMemory, RegisteredMemory
 from tests.helpers.plans import plan_of
 from tests.merge.device import fake_driver, memory
 from tests.merge.exchange.ranks import ranks
@@ -206,7 +206,7 @@ def abort_while_open_for_puts(exchange: Any, late: bool, folder: Path) -> bool:
         worker.release_launch(plugin)
         return False
     window = Window(exchange.ucx_handles(1)[0], MIB)
-    plugin.children[TARGET] = HeldPutMemory(window, exchange)
+    plugin.children[TARGET] = PutSideMemory(window, exchange)
     worker.release_launch(plugin)
     (folder / "released").touch()
     return window.freed

@@ -363,7 +363,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
 def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Path) -> None:
     shown = conclusion_shown(live_of("tune", tmp_path))
     campaign = read_campaign(tmp_path / "tune")
-    assert ended_tuning_result_of(campaign).outcome in shown
+    assert ended_tuning_result_of(campaign).outcome_heading in shown
     assert f"Next: {next_step_after_recorded_tuning(campaign).as_typed().command}" in " ".join(shown.split())
 
 

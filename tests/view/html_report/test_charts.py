@@ -18,7 +18,7 @@ from merge_bench.probe.view.charts import make_panels
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.view import StepEstimate, interval_levels_text, speed_up_chart, speed_up_forest_chart
+from merge_bench.tune.view import StepEstimate, interval_levels_text, speed_up_by_step_chart, speed_up_forest_chart
 from merge_bench.view.plot import (
     Axis,
     Bar,
@@ -306,9 +306,9 @@ FOREST = speed_up_forest_chart(
         "no": [],
     },
     title=f"Forest {EVIL}",
-    axis="ratio",
-    kinds=("kept", "dropped", "failed"),
-    noise=step("noise", 1.0, 0.99, 1.01),
+    axis_title="ratio",
+    decisions=("kept", "dropped", "failed"),
+    noise_step=step("noise", 1.0, 0.99, 1.01),
 )
 CHARTS: list[Chart] = [
     bar_chart(
@@ -326,7 +326,7 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
-    speed_up_chart([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
+    speed_up_by_step_chart([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
     *make_panels(
         [
             latency(EVIL, 1),

@@ -20,10 +20,10 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
 from merge_bench.tune.result import PrunedValue, TuningResult, decision_text, tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import TuningBudget
-from merge_bench.tune.view import BEST_ESTIMATE, phase_charts, print_tuning, tuning_result_chart
+from merge_bench.tune.view import BEST_ESTIMATE, print_tuning_result, speed_up_charts_by_phase, tuning_result_chart
 from merge_bench.view.plot import GREY
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
@@ -71,7 +71,7 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
     """The confirmation of one setting."""
     with begin(folder, *words.split(), **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch)
-        confirm_or_repair(Candidate.from_values(value(name)), evaluator, SearchOptions(confirm=7))
+        confirm_or_repair_best(Candidate.from_values(value(name)), evaluator, SearchOptions(confirm=7))
         return ended(writer)
 
 
@@ -93,14 +93,14 @@ def undecided(name: str, found: float) -> s.TuningStepLine:
 
 def printed(result: TuningResult, width: int | None = None) -> list[str]:
     file = io.StringIO() if width is None else Terminal()
-    print_tuning(result, sizes=SIZES, metric="throughput", file=file, width=width)
+    print_tuning_result(result, sizes=SIZES, metric="throughput", file=file, width=width)
     return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
 
 
 def conclusion(result: TuningResult) -> list[str]:
     """What stands at the end: the outcome, and all about it."""
     lines = printed(result)
-    return lines[lines.index(result.outcome) :]
+    return lines[lines.index(result.outcome_heading) :]
 
 
 def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
@@ -120,7 +120,7 @@ def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
     lines = conclusion(result)
     assert {(line.decision, decision_text(line)) for line in result.confirmed} == {("rejected", "undecided")}
     assert not any("rejected" in line for line in printed(result))
-    charts = [tuning_result_chart(result, SIZES, "throughput"), *phase_charts(campaign.tuning, str)]
+    charts = [tuning_result_chart(result, SIZES, "throughput"), *speed_up_charts_by_phase(campaign.tuning, str)]
     assert {group.label for chart in charts for group in chart.groups} == {"undecided"}
     assert lines[0] == "Not decided: b=y may be faster than default"
     assert re.fullmatch(r"throughput at 1,000,000 rows per chunk: \S+ × default \S+ to \S+, INCONCLUSIVE", lines[1])
@@ -128,9 +128,9 @@ def test_a_confirmation_that_decides_nothing_is_no_loss(tmp_path: Path) -> None:
 
 def test_a_candidate_that_was_confirmed_slower_or_as_fast_is_called_so(tmp_path: Path) -> None:
     slower = tuning_result_of(confirmed(tmp_path / "slower", "c", changed(0.5)))
-    assert slower.outcome == "No config is faster than default: c=y is slower"
+    assert slower.outcome_heading == "No config is faster than default: c=y is slower"
     same = {ids: [1e9] * len(values) for ids, values in SPEED.items()}
-    assert tuning_result_of(confirmed(tmp_path / "same", "c", same)).outcome == (
+    assert tuning_result_of(confirmed(tmp_path / "same", "c", same)).outcome_heading == (
         "No config is faster than default: c=y is as fast"
     )
     assert {decision_text(line) for line in slower.confirmed} == {"rejected"}
@@ -202,7 +202,7 @@ def test_the_baseline_against_itself_is_noise_and_no_gain(tmp_path: Path) -> Non
     for campaign in (read_campaign(RECORDED), searched(tmp_path, "c")):
         (twin,) = [line for line in campaign.tuning if line.config == "default again"]
         assert decision_text(twin) == "noise"
-        chart = phase_charts(campaign.tuning, str)[0]
+        chart = speed_up_charts_by_phase(campaign.tuning, str)[0]
         (noise,) = [group for group in chart.groups if group.label == "the baseline compared with itself"]
         assert noise.index == GREY
         assert not any(group.label == "kept" for group in chart.groups)
@@ -215,7 +215,7 @@ def test_the_axis_of_a_drawing_begins_near_the_estimates_so_that_small_gains_sho
         if line.setting
     ]
     assert steps
-    axis = phase_charts(steps, str)[0].x
+    axis = speed_up_charts_by_phase(steps, str)[0].x
     assert axis.low is not None
     assert 0.95 < axis.low <= 1.0
 
@@ -264,7 +264,7 @@ def test_what_cannot_help_here_takes_one_line_unless_all_is_asked_for(tmp_path: 
     pruned = [PrunedValue(value=f"v{each}", reason="no GPU") for each in "abc"]
     for details, count in ((False, 0), (True, 3)):
         file = io.StringIO()
-        print_tuning(result, sizes=SIZES, metric="throughput", pruned=pruned, details=details, file=file)
+        print_tuning_result(result, sizes=SIZES, metric="throughput", pruned=pruned, details=details, file=file)
         assert sum("no GPU" in line for line in file.getvalue().splitlines()) == count
         assert ("3 other candidates cannot help on this cluster" in file.getvalue()) is not details
 
@@ -346,7 +346,7 @@ def test_new_launches_that_do_not_suffice_for_a_verdict_are_shown(tmp_path: Path
         budget = TuningBudget(seconds=80.0)
         evaluator = evaluator_of(writer, Cluster(writer, speed=changed(by)).launch, budget=budget)
         with pytest.raises(BudgetSpent):
-            confirm_or_repair(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
+            confirm_or_repair_best(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
         evaluator.record_step(
             s.TuningStepLine(
                 phase="search", config="b=y", against="default", decision="stopped", reason="it was used up"
@@ -363,7 +363,7 @@ def test_a_candidate_that_was_confirmed_is_not_undecided(tmp_path: Path) -> None
     with begin(tmp_path, **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer).launch)
         evaluator.record_step(undecided("b=y", 1.1))
-        confirm_or_repair(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
+        confirm_or_repair_best(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
         result = tuning_result_of(ended(writer))
     assert (result.undecided, result.best_undecided) == ([], None)
     assert not any("undecided" in each for each in conclusion(result))
@@ -377,7 +377,7 @@ def test_the_undecided_are_called_others_beside_the_one_that_new_launches_tested
         evaluator = evaluator_of(writer, Cluster(writer, speed=changed(*NOISY)).launch)
         for name, found in (("a=y", 1.02), ("b=y", 1.1), ("c=y", 1.01)):
             evaluator.record_step(undecided(name, found))
-        confirm_or_repair(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
+        confirm_or_repair_best(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
         lines = conclusion(tuning_result_of(ended(writer)))
     assert lines[0] == "Not decided: b=y may be faster than default"
     best = "a=y: 1.020 × default (0.900 to 1.200) in 3 blocks."
@@ -401,7 +401,7 @@ def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None
                 reason="…",
             )
             evaluator.record_step(line)
-        confirm_or_repair(Candidate.from_values(value("a")), evaluator, SearchOptions(confirm=7))
+        confirm_or_repair_best(Candidate.from_values(value("a")), evaluator, SearchOptions(confirm=7))
         whole = tuning_result_of(read_campaign(writer.folder))
         evaluator.record_step(
             s.TuningStepLine(phase="search", config="a=y", against="default", decision="stopped", reason="…")

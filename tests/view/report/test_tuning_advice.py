@@ -63,6 +63,6 @@ def test_new_launches_that_rule_out_a_gain_decide(tmp_path: Path, by: tuple[floa
     )
     assert all((line.high < 1.02) is decided for line in result.confirmation_steps)
     none = "No config is faster than default: c=y has no gain of at least 2.0% in new launches"
-    assert result.outcome == (none if decided else "Not decided: the gain of c=y may be noise")
+    assert result.outcome_heading == (none if decided else "Not decided: the gain of c=y may be noise")
     step = next_step_after_tuning(campaign, result, written=None, enough_seconds=None)
     assert ("--only c=y" in step.command) is not decided
