@@ -331,14 +331,14 @@ def _describe_run(name: str, run: Run) -> str:
     mark = verification_state(run, launches).figure_mark or "verified"
     if plan.command is not None:
         from merge_bench.analysis.compare import main_metric
-        from merge_bench.view.text import ShownUnit
-        from merge_bench.view.titles import command_text
+        from merge_bench.view.text import DisplayUnit
+        from merge_bench.view.titles import shell_command_text
 
         metric = main_metric(run)
         value = aggregate.run_median(launches, metric.value)
-        shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+        shown = DisplayUnit.of(metric.unit).format_value(value, with_unit=True)
         measured = "nothing measured" if value is None else f"{metric.name} {shown}"
-        return f"{name}: {command_text(plan.command)}, {mark}, {measured}"
+        return f"{name}: {shell_command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
@@ -367,7 +367,7 @@ def _chart_function(backend: Backend) -> Callable[[Chart], Any]:
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
 
-    return interactive.make_figure if backend == "bokeh" else static.make_figure
+    return interactive.make_bokeh_figure if backend == "bokeh" else static.make_matplotlib_figure
 
 
 def _as_plain_data(document: Struct) -> Document:

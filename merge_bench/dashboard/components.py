@@ -17,12 +17,12 @@ from merge_bench.analysis import published
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
 from merge_bench.view.plot import Chart
-from merge_bench.view.plot.interactive import make_figure
+from merge_bench.view.plot.interactive import make_bokeh_figure
 from merge_bench.view.text import (
     as_html,
     escape_for_canvas,
     find_definition_index,
-    keep_options_unbroken,
+    keep_cli_options_unbroken,
     mark_unprintable,
     report_definitions,
     shorten_middle,
@@ -112,7 +112,7 @@ def problems_html(problems: Iterable[str]) -> str:
 
 def caution_html(caution: Caution, *, config: str = "") -> str:
     """HTML of a warning with its remedy; `config`: the config that the warning is about."""
-    remedy = f" → {keep_options_unbroken(as_html(caution.remedy))}" if caution.remedy else ""
+    remedy = f" → {keep_cli_options_unbroken(as_html(caution.remedy))}" if caution.remedy else ""
     about = f"{as_html(config)}: " if config else ""
     return f'<p>{about}<b class="bad">{as_html(caution.code)}</b>: {as_html(caution.message)}{remedy}</p>'
 
@@ -144,7 +144,7 @@ def change_options(widget: pn.widgets.Select, options: Mapping[str, str], defaul
 
 def make_chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     """Make a card that shows a chart; `words`: terms to define besides those in its title."""
-    figure = make_figure(chart, note=False, pixels=_CARD_PIXELS - 20)
+    figure = make_bokeh_figure(chart, with_note=False, width_pixels=_CARD_PIXELS - 20)
     figure.title = None
     note = " ".join(filter(None, (chart.note, "Click a legend entry to hide its series." if figure.legend else "")))
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]

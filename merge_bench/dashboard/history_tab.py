@@ -24,7 +24,7 @@ from merge_bench.regressions.view import (
     series_title,
     shift_summary,
 )
-from merge_bench.view.text import as_html, keep_options_unbroken
+from merge_bench.view.text import as_html, keep_cli_options_unbroken
 
 NOTHING = ui.empty_state_html("merge", "run --chunk 1e6")
 _MOST_SHIFTS, _RECENT_RESULTS = 20, 100
@@ -101,7 +101,7 @@ class HistoryView:
     def _make_widgets(self, document: HistoryDocument) -> list[Any]:
         (series,) = document.series
         sentence = metric_title(series) + series_sentence(document, series).removeprefix(series.metric)
-        conclusion = keep_options_unbroken(as_html(sentence)).replace(" %", "&nbsp;%")
+        conclusion = keep_cli_options_unbroken(as_html(sentence)).replace(" %", "&nbsp;%")
         notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
         shifts = []
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):

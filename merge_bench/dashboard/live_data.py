@@ -29,15 +29,15 @@ from merge_bench.view.content import (
     Column,
     Heading,
     NamedValues,
-    NextCommand,
-    Page,
+    NextCommandBlock,
+    PageBuilder,
     Paragraph,
     Table,
     rank_matrix_columns,
 )
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import ShownUnit, as_html, format_gib, format_ms, keep_options_unbroken
-from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, plan_size_text, source_lines
+from merge_bench.view.text import DisplayUnit, as_html, format_gib, format_ms, keep_cli_options_unbroken
+from merge_bench.view.titles import is_tuning_campaign, failure_logs_path, failure_location_text, plan_workload_text, result_source_lines
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class FailureOrWarning:
 
 _MOST_PRINTED = 8
 """The map of pairs is less high than that of a report, so that rates of more workers do not fit into its cells."""
-NO_PAIRS = merge.pair_rates_map({}, {"lanes": {}}, {})
+NO_PAIRS = merge.pair_rates_heat_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         limit=aggregate.link_limit([launch]),
         doubt=next(diagnostics.link_limit_exceeded_warnings(limited), None),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
-        source=source_lines([campaign]),
+        source=result_source_lines([campaign]),
         running=running,
         fatal=ended_by,
         of_command=campaign.command is not None,
@@ -377,7 +377,7 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
     if campaign.command is not None:
         first = runs_of_command_by_rank(campaign)[0][0]
         return ({"Fastest config": first} if len(measured) > 1 else {}) | {
-            each.name: ShownUnit.of(each.unit).format_value(each.spread.median, with_unit=True)
+            each.name: DisplayUnit.for_recorded_unit(each.unit).format_value(each.spread.median, with_unit=True)
             for each in command_figures(dict(measured)[first])
             if each.spread.median is not None
         }
@@ -398,14 +398,14 @@ def _pair_rates_map_or_table(launch: Launch) -> tuple[Chart, tuple[Column, ...]]
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
     traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
-    chart = merge.pair_rates_map(
+    chart = merge.pair_rates_heat_map(
         traffic,
         {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
         {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
-        most_printed=_MOST_PRINTED,
+        most_labelled_ranks=_MOST_PRINTED,
     )
     rates = {pair: format_gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
-    return chart, tuple(rank_matrix_columns(rates)) if rates and chart.empty else ()
+    return chart, tuple(rank_matrix_columns(rates)) if rates and chart.is_empty else ()
 
 
 def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
@@ -423,10 +423,10 @@ def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument])
 
 def recorded_failures(campaign: Campaign) -> list[FailureOrWarning]:
     lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
-    logs = [logs_of_failure(each, campaign) for each in lines]
+    logs = [failure_logs_path(each, campaign) for each in lines]
     return [
         FailureOrWarning(
-            FAILED, each.message, f"read {path}" if path else None, place_of_failure(each, campaign) or None
+            FAILED, each.message, f"read {path}" if path else None, failure_location_text(each, campaign) or None
         )
         for each, path in zip(lines, logs, strict=True)
     ]
@@ -462,10 +462,10 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
 
 def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
     """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
-    page = Page()
+    page = PageBuilder()
     if is_tuning_campaign(campaign):
-        step, tuning = next_step_after_recorded_tuning(campaign).as_typed(), campaign.plans[0].tune
-        sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+        step, tuning = next_step_after_recorded_tuning(campaign).with_program_as_typed(), campaign.plans[0].tune
+        sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
         write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
         page.add_next_command(step.command, step.does)
@@ -483,13 +483,13 @@ def _block_html(block: Block) -> str:
             return ""  # where the records are, which the line above names by their result
         case Paragraph(text, style):
             mark = {"bold red": ' class="bad"', "dim": ' class="soft"'}.get(style, "")
-            return f"<p{mark}>{keep_options_unbroken(as_html(text))}</p>"
+            return f"<p{mark}>{keep_cli_options_unbroken(as_html(text))}</p>"
         case NamedValues():
-            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.rows_with_marks]
+            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.names_values_and_marks]
             return ui.html_table_from_rows([(as_html(name), as_html(value)) for name, value in rows])
-        case Table(mark=mark):
+        case Table(row_mark=mark):
             marks = [Column("", [mark] * len(block.rows))] if mark else []
             return ui.html_table_from_columns([*block.columns, *marks])
-        case NextCommand(command, does):
-            return f"<p>Next: <code>{keep_options_unbroken(as_html(command))}</code> ({as_html(does)})</p>"
+        case NextCommandBlock(command, does):
+            return f"<p>Next: <code>{keep_cli_options_unbroken(as_html(command))}</code> ({as_html(does)})</p>"
     return ""

@@ -39,27 +39,27 @@ from merge_bench.view.content import group_by_key
 from merge_bench.view.plot import (
     GREY,
     Axis,
-    Boxes,
+    BoxMarks,
     Chart,
     MarkGroup,
     format_with_unit,
-    look_of_series,
+    style_of_series,
     stacked_bar_marks,
     thin_ticks,
 )
 from merge_bench.view.plot.interactive import BokehChart, make_hover_tool
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import (
-    ShownUnit,
+    DisplayUnit,
     as_html,
     escape_for_canvas,
     format_gib,
     format_ms,
-    keep_options_unbroken,
+    keep_cli_options_unbroken,
     mark_unprintable,
     shorten_middle,
 )
-from merge_bench.view.titles import campaign_choices, join_in_words
+from merge_bench.view.titles import campaign_ids_by_label, join_names_in_words
 
 _NEWEST = ""
 """The value of the entry "the newest" of the list."""
@@ -95,9 +95,9 @@ def draw_live_figure(chart: Chart) -> BokehChart:
 def legend_html(chart: Chart) -> str:
     """HTML of a legend of `chart`: the colour and name of each series that has a bar of any length."""
     symbols = {
-        group.label: f'<span style="color: {look_of_series(group.index).colour}">{"□" if mark.white else "■"}</span>'
-        for group, mark in chart.marks
-        if group.label and isinstance(mark, Boxes) and any(map(gt, mark.end, mark.start))
+        group.label: f'<span style="color: {style_of_series(group.index).colour}">{"□" if mark.white else "■"}</span>'
+        for group, mark in chart.marks_with_groups
+        if group.label and isinstance(mark, BoxMarks) and any(map(gt, mark.end, mark.start))
     }
     return _legend_entries_html(symbols)
 
@@ -112,7 +112,7 @@ class IterationRatesFigure:
     """
 
     def __init__(self, field: str) -> None:
-        self._field, self._unit, self._title = field, ShownUnit.of("B/s"), "GiB/s"
+        self._field, self._unit, self._title = field, DisplayUnit.for_recorded_unit("B/s"), "GiB/s"
         self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._configs: dict[str, int] = {}
         self._highest, self._last = 0.0, 0
@@ -130,7 +130,7 @@ class IterationRatesFigure:
     def show_metric(self, metric: Metric | None) -> None:
         """Show the values of another main metric of a command."""
         if metric is not None:
-            self._unit = ShownUnit.of(metric.unit)
+            self._unit = DisplayUnit.for_recorded_unit(metric.unit)
             self._title = self._unit.heading(metric.name)
             self.figure.yaxis.axis_label = escape_for_canvas(self._title)
 
@@ -140,7 +140,7 @@ class IterationRatesFigure:
         measured = [(point, rate * scale) for point in points if (rate := getattr(point, self._field)) is not None]
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
         for point, rate in measured:
-            marker, wall = look_of_series(point.look), f"{point.wall_seconds * 1e3:,.2f} ms"
+            marker, wall = style_of_series(point.look), f"{point.wall_seconds * 1e3:,.2f} ms"
             drawn = (self._place(point), rate, marker.colour, marker.shape, mark_unprintable(point.config))
             for column, value in zip(
                 columns.values(),
@@ -165,7 +165,7 @@ class IterationRatesFigure:
     @property
     def legend(self) -> str:
         """HTML of each config's name with its symbol."""
-        looks = ((config, look_of_series(number)) for config, number in self._configs.items())
+        looks = ((config, style_of_series(number)) for config, number in self._configs.items())
         return _legend_entries_html(
             {name: f'<span style="color: {one.colour}">{one.symbol}</span>' for name, one in looks}
         )
@@ -191,7 +191,7 @@ def worker_bandwidth_chart(figures: Sequence[WorkerFigures], lacking: Mapping[in
         ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
         names = [f"{worker.rank} {mark_unprintable(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
         details = {"worker": names, "value": [format_with_unit(rate, "GiB/s") for rate in rates]}
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
+        bars = BoxMarks(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
         groups.append(MarkGroup(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _MOST_EXPLAINED:
@@ -203,7 +203,7 @@ def phase_times_chart(figures: Sequence[WorkerFigures]) -> Chart:
     """Make a chart of the milliseconds of every worker in an iteration, by phase."""
     measured = [(worker, parts) for worker in figures if (parts := phase_milliseconds(worker)) is not None]
     rows = {f"{worker.rank} {mark_unprintable(worker.host)}": parts for worker, parts in measured}
-    ends, groups = stacked_bar_marks(PARTS, rows, at=[worker.rank for worker, _ in measured], upright=True)
+    ends, groups = stacked_bar_marks(PARTS, rows, positions=[worker.rank for worker, _ in measured], upright=True)
     return _chart_by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
 
 
@@ -222,12 +222,12 @@ def memory_peaks_chart(figures: Sequence[WorkerMemory]) -> Chart:
         values = gibibytes(field)
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
-        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
+        bars = BoxMarks(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
         groups.append(MarkGroup(index, (bars,), label))
         highest += values
     half = 0.008 * max((value for value in highest if value == value), default=0.0)
     low, high = [size - half for size in inputs], [size + half for size in inputs]
-    groups.append(MarkGroup(1, (Boxes(ranks, low, high, True, width=0.9, white=True),), "its input"))
+    groups.append(MarkGroup(1, (BoxMarks(ranks, low, high, True, width=0.9, white=True),), "its input"))
     return _chart_by_rank("GiB", {rank: str(rank) for rank in ranks}, groups, highest)
 
 
@@ -322,9 +322,9 @@ class LiveView:
     def _offer_campaigns(self, entries: Sequence[ResultEntry]) -> None:
         own = (entry for entry in entries if entry.head is not None and entry.origin == YOURS)
         options = {"the newest": _NEWEST}
-        options |= campaign_choices(list(itertools.islice(own, _MOST_LISTED)))
+        options |= campaign_ids_by_label(list(itertools.islice(own, _MOST_LISTED)))
         if self.choice.value not in options.values():
-            options |= campaign_choices([entry for entry in entries if entry.id == self.choice.value])
+            options |= campaign_ids_by_label([entry for entry in entries if entry.id == self.choice.value])
         ui.change_options(self.choice, options, _NEWEST)
 
     def choose_newest(self) -> None:
@@ -387,7 +387,7 @@ class LiveView:
         pictures = _worker_charts(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show_chart(picture)
-        workers, phases, pairs, memory = (not picture.empty for picture in pictures)
+        workers, phases, pairs, memory = (not picture.is_empty for picture in pictures)
         rates = bool(state.rates)  # too few workers for a map
         self._rates.value = (
             f"<p>Rate in GiB/s, from row to column</p>{ui.html_table_from_columns(state.rates)}" if rates else ""
@@ -477,7 +477,7 @@ def _last_launch_figures(points: IterationPoints, bandwidth: float | None, state
     numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
     numbers |= {name: f"{format_gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
     if points.metric is not None and last:
-        unit = ShownUnit.of(points.metric.unit)
+        unit = DisplayUnit.for_recorded_unit(points.metric.unit)
         numbers[points.metric.name] = unit.format_value(median_or_none(each.value for each in last), with_unit=True)
     if last and (points.metric is None or points.metric.name != WALL):
         numbers["Wall-clock"] = f"{format_ms(median_or_none(point.wall_seconds for point in last))} ms"
@@ -504,7 +504,7 @@ def _slowest_worker_html(state: LiveState) -> str:
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
-    return f"{plural_noun(len(ranks), 'rank')} {join_in_words(map(str, ranks))}"
+    return f"{plural_noun(len(ranks), 'rank')} {join_names_in_words(map(str, ranks))}"
 
 
 def _failures_and_warnings_html(state: LiveState) -> str:
@@ -513,7 +513,7 @@ def _failures_and_warnings_html(state: LiveState) -> str:
     for note in state.notes:
         where = f'<br><span class="soft">{as_html(note.where)}</span>' if note.where else ""
         rows.append(
-            (kinds[note.kind], as_html(note.message) + where, keep_options_unbroken(as_html(note.remedy or "")))
+            (kinds[note.kind], as_html(note.message) + where, keep_cli_options_unbroken(as_html(note.remedy or "")))
         )
     table = ui.html_table_from_rows(rows, ("", "Message", "Remedy"))
     return f'<div class="list" tabindex="0" aria-label="Warnings">{table}</div>'

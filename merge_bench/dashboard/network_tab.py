@@ -20,7 +20,7 @@ from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Chart
-from merge_bench.view.titles import campaign_choices
+from merge_bench.view.titles import campaign_ids_by_label
 
 MOST_ROWS = 20_000
 NOTHING = ui.empty_state_html("network measurement", "probe p2p")
@@ -107,7 +107,7 @@ class NetworkView:
     def show_update(self, update: tuple[Sequence[ResultEntry], NetworkContent]) -> None:
         """Show what `read_update` returned, under the document's lock."""
         entries, content = update
-        options = campaign_choices(entries)
+        options = campaign_ids_by_label(entries)
         if options != self.choice.options:
             kept = [value for value in self.choice.value if value in options.values()]
             self.choice.param.update(options=options, value=kept)

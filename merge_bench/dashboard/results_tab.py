@@ -33,9 +33,9 @@ from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.plot.command import launches_chart, metric_chart
-from merge_bench.view.text import ShownUnit, as_html, capitalize, format_gib, shorten_middle
-from merge_bench.view.titles import add_source_lines, measured_problem_text, problem_text, utc_time
+from merge_bench.view.plot.command import metric_by_launch_chart, metric_bar_chart
+from merge_bench.view.text import DisplayUnit, as_html, capitalize, format_gib, shorten_middle
+from merge_bench.view.titles import add_result_source_lines, measured_workload_text, workload_text, utc_time
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -87,7 +87,7 @@ def campaigns_data_frame(
         "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := utc_time(e.started)) else "" for e in entries],
         "Configs": [shorten_middle(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
-        "Problem": [_problem_text(entry, each) for entry, each in listed],
+        "Problem": [_listed_workload_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
         "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
@@ -140,7 +140,7 @@ def make_results_content(
     if len(all_sources) > 1:
         compared = main_metric_name(campaigns) if commands else metric.lower()
         content = _add_comparison(content, campaigns, {source.name: source.look for source in all_sources}, compared)
-    return replace(content, charts=tuple(add_source_lines(content.charts, campaigns)))
+    return replace(content, charts=tuple(add_result_source_lines(content.charts, campaigns)))
 
 
 def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
@@ -159,7 +159,7 @@ def _command_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
     """The columns of a table with a row for each run of a command: the medians of its metrics, over launches."""
     columns = [Column(command, [source.label for source in runs], text=True)]
     for metric in metrics_of(source.run for source in runs):
-        unit = ShownUnit.of(metric.unit)
+        unit = DisplayUnit.for_recorded_unit(metric.unit)
         medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
         columns.append(Column(unit.heading(metric.name), [unit.format_value(median) for median in medians]))
     columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
@@ -172,8 +172,8 @@ def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Cha
     for command, runs in islice(commands.items(), _MOST_PROBLEMS):
         for metric in metrics_of(source.run for source in runs):
             name = command if len(commands) > 1 else ""
-            charts = [metric_chart(runs, metric, name)] if len(runs) > 1 else []
-            yield from (chart for chart in [*charts, launches_chart(runs, metric, name)] if not chart.empty)
+            charts = [metric_bar_chart(runs, metric, name)] if len(runs) > 1 else []
+            yield from (chart for chart in [*charts, metric_by_launch_chart(runs, metric, name)] if not chart.is_empty)
 
 
 def _metric_charts(
@@ -181,15 +181,15 @@ def _metric_charts(
 ) -> list[Chart]:
     problems = group_by_problem(sources)
     if axis == OF_LINK:
-        return [chart for chart in [merge.rates_chart(merge.OF_LINK, problems, {})] if not chart.empty]
+        return [chart for chart in [merge.metric_by_problem_chart(merge.OF_LINK, problems, {})] if not chart.is_empty]
     beside = published_bars(cells, METRICS[metric], sources)
-    charts: list[Chart] = [merge.rates_chart(METRICS[metric], problems, beside)]
+    charts: list[Chart] = [merge.metric_by_problem_chart(METRICS[metric], problems, beside)]
     if metric == merge.THROUGHPUT.title:
         several = len(problems) > 1
         charts += [
-            merge.iterations_chart(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)
+            merge.iteration_throughput_chart(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)
         ]
-    return [chart for chart in charts if not chart.empty]
+    return [chart for chart in charts if not chart.is_empty]
 
 
 def _add_comparison(
@@ -206,7 +206,7 @@ def _add_comparison(
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [
-        (name, comparison.differences_of_comparison(document, one)) for name, one in zip(titles, chosen, strict=True)
+        (name, comparison.recorded_differences(document, one)) for name, one in zip(titles, chosen, strict=True)
     ]
     shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
     content = replace(content, differences=tuple(shown))
@@ -215,7 +215,7 @@ def _add_comparison(
     speedups = merge.speedup_chart(document, metric, looks)
     return replace(
         content,
-        charts=content.charts if speedups.empty else (*content.charts, speedups),
+        charts=content.charts if speedups.is_empty else (*content.charts, speedups),
         verdicts=tuple(
             (name, ". ".join([comparison.verdict_sentence(one), *map(capitalize, one.caveats)]))
             for name, one in zip(titles, chosen, strict=True)
@@ -225,16 +225,16 @@ def _add_comparison(
     )
 
 
-def _problem_text(entry: ResultEntry, figures: CampaignFigures) -> str:
+def _listed_workload_text(entry: ResultEntry, figures: CampaignFigures) -> str:
     """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine.
 
     Of a command: the command.
     """
     if entry.kind == COMMAND:
-        return problem_text(entry.plans)
+        return workload_text(entry.plans)
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
-    return ", ".join([measured_problem_text(merges, figures.measured), *engines]) if merges else ""
+    return ", ".join([measured_workload_text(merges, figures.measured), *engines]) if merges else ""
 
 
 @dataclass(frozen=True)

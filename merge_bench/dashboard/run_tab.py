@@ -291,7 +291,7 @@ def _duration_text(seconds: float, what: str, before: str = "") -> str:
 
 def _job_row_html(job: Any, text: str) -> str:
     """HTML of a row of the table of jobs, with the time that an ended one took; `text`: HTML to add."""
-    (time_text,) = short_time_texts([job.ended or job.started or job.created], clock=True)
+    (time_text,) = short_time_texts([job.ended or job.started or job.created], with_time_of_day=True)
     settings = "".join(f" {name}={value}" for name, value in job.settings.items())
     cells = (
         f"<b>{job.id}</b>",

@@ -44,7 +44,7 @@ from merge_bench.tune.result import (
 from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
 from merge_bench.units import plural
 from merge_bench.view.content import Column, columns_from_rows
-from merge_bench.view.next_command import NextStep
+from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import Chart
 from merge_bench.view.text import (
     as_html,
@@ -52,12 +52,12 @@ from merge_bench.view.text import (
     format_gib,
     format_interval,
     format_ratio_with_interval,
-    keep_options_unbroken,
+    keep_cli_options_unbroken,
     mark_unprintable,
     shorten_middle,
     uncapitalize,
 )
-from merge_bench.view.titles import add_source_lines, campaign_choices, join_in_words, plan_size_text, source_lines
+from merge_bench.view.titles import add_result_source_lines, campaign_ids_by_label, join_names_in_words, plan_workload_text, result_source_lines
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -90,7 +90,7 @@ class TuningContent:
 
     outcome: str = ""
     details: tuple[str, ...] = ()
-    step: NextStep | None = None
+    step: SuggestedCommand | None = None
     progress: CampaignProgress | None = None
     steps: tuple[TuneLine, ...] = ()
     charts: tuple[Chart, ...] = ()
@@ -131,8 +131,8 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(add_source_lines(phase_charts(steps, partial(plan_size_text, campaign)), [campaign])),
-        race=replace(speed_up_chart(decided), source=source_lines([campaign])),
+        charts=tuple(add_result_source_lines(phase_charts(steps, partial(plan_workload_text, campaign)), [campaign])),
+        race=replace(speed_up_chart(decided), source=result_source_lines([campaign])),
         frame=_steps_data_frame(campaign, steps) if steps else None,
         config=text,
         file_name=f"{make_safe_folder_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -148,7 +148,7 @@ def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -
         f" campaign {mark_unprintable(campaign.head.campaign_id)};"
         " measure again on other hosts.",
         *(
-            f"# {mark_unprintable(_speedup_text(line))} {result.size_phrase(plan_size_text(campaign, line.plan))}."
+            f"# {mark_unprintable(_speedup_text(line))} {result.size_phrase(plan_workload_text(campaign, line.plan))}."
             for line in result.confirmation_steps
         ),
     ]
@@ -172,14 +172,14 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataF
         "Blocks": [step.launches for step in steps],
         "Why": [step.reason for step in steps],
         "Against": [step.against for step in steps],
-        "Problem": [plan_size_text(campaign, step.plan) for step in steps],
+        "Problem": [plan_workload_text(campaign, step.plan) for step in steps],
     }
     return ui.make_data_frame(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
 def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
     """Sentences on the outcome of a tuning, the verdict first."""
-    sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
     phrases = list(map(result.size_phrase, sizes))
     if result.winner is not None:
         speedups = "; ".join(f"{_speedup_text(line)} {phrases[line.plan]}" for line in result.confirmation_steps)
@@ -210,7 +210,7 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     for run in campaign.runs:
         if launches := aggregate.complete_launches(run):
             rate = format_gib(aggregate.run_median(launches, aggregate.throughput))
-            rows.append((run.config.name, plan_size_text(campaign, run.plan_index), str(len(launches)), rate))
+            rows.append((run.config.name, plan_workload_text(campaign, run.plan_index), str(len(launches)), rate))
     columns = columns_from_rows(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
     columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
     tuning = campaign.plans[0].tune or Tuning()
@@ -276,7 +276,7 @@ class TuningView:
         empty = [entry.id for entry in entries if self._measured_nothing(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = campaign_choices(entries, self._choice_label)
+        labels = campaign_ids_by_label(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         unmeasured = tuple(label for label, name in newer if name in empty)
         return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
@@ -290,7 +290,7 @@ class TuningView:
         figures = self._cache.known_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
         nothing = ", nothing measured" * self._measured_nothing(entry)
-        return f"{join_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
+        return f"{join_names_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
 
     def show_update(self, update: TuningUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""
@@ -311,10 +311,10 @@ def _outcome_html(content: TuningContent) -> str:
     """HTML of the verdict, problems, details, the next command, and the current stage of a running tuning."""
     outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
     outcome += ui.problems_html(content.problems)
-    outcome += "".join(f"<p>{keep_options_unbroken(as_html(sentence))}</p>" for sentence in content.details)
+    outcome += "".join(f"<p>{keep_cli_options_unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
-        command = keep_options_unbroken(as_html(content.step.command))
-        outcome += f"<p>Next: <code>{command}</code> {keep_options_unbroken(as_html(content.step.does))}.</p>"
+        command = keep_cli_options_unbroken(as_html(content.step.command))
+        outcome += f"<p>Next: <code>{command}</code> {keep_cli_options_unbroken(as_html(content.step.does))}.</p>"
     if (progress := content.progress) is None:
         return outcome
     return outcome + tuning_stage_html(progress) + ui.progress_html(progress.share, as_html(progress.left))
@@ -322,7 +322,7 @@ def _outcome_html(content: TuningContent) -> str:
 
 def _make_widgets(content: TuningContent) -> list[Any]:
     """Make the charts, tables and texts of a tuning."""
-    drawn = content.race is not None and not content.race.empty
+    drawn = content.race is not None and not content.race.is_empty
     charts = [ui.make_chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = []
     if (tuning := content.unfinished) is not None:

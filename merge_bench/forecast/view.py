@@ -14,21 +14,21 @@ from merge_bench.analysis.aggregate import PHASES
 from merge_bench.forecast.document import Forecast, ForecastQuantity, ModelCheck, PredictDocument
 from merge_bench.forecast.model import ModelParameter
 from merge_bench.units import GIB, plural
-from merge_bench.view.content import Column, Page, group_by_key
+from merge_bench.view.content import Column, PageBuilder, group_by_key
 from merge_bench.view.plot import (
     GREY,
     Axis,
-    Band,
+    BandMark,
     Chart,
-    Line,
+    LineMark,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
     size_ticks,
-    tick_label,
+    size_tick_label,
     transpose_rows,
 )
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, format_row_count
 
 _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
@@ -37,7 +37,7 @@ _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
     """Print the document of ``predict`` on `file` (standard output)."""
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         page.add_heading("merge_bench · predict")
         _print_summary(page, document)
         page.add_heading("Scaling (forecasts; workers fill one host after the other)")
@@ -52,7 +52,7 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         page.add_paragraphs("Assumptions and unknowns", document.notes)
 
 
-def _print_summary(page: Page, document: PredictDocument) -> None:
+def _print_summary(page: PageBuilder, document: PredictDocument) -> None:
     forecast = document.forecast
     what_if = [("What if", ", ".join(document.what_if))] if document.what_if else []
     parts = sorted((forecast.parts_seconds or {}).items(), key=lambda part: -part[1])
@@ -185,7 +185,7 @@ def forecast_charts(document: PredictDocument) -> list[Chart]:
             for name in PHASES
         },
     )
-    return [chart for chart in (throughput, wall_clock) if not chart.empty]
+    return [chart for chart in (throughput, wall_clock) if not chart.is_empty]
 
 
 def _has_run_as_large(document: PredictDocument, row: Forecast) -> bool:
@@ -221,7 +221,7 @@ def _quantity_chart(
     for index, (name, values) in enumerate(phases.items(), 2):
         groups += [_point_group(name, index, values, within, unit, line=True)] if values else []
     shown = [row.workers for row, _ in rows] or [1]
-    ticks = {at: tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most=16)}
+    ticks = {at: size_tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most_ticks=16)}
     return Chart(
         Axis("Workers", ticks, log=True, rule=within[-1] if within and extrapolated else None),
         Axis(f"{what.partition(' ')[0].capitalize()} ({unit})", log=True),
@@ -240,7 +240,7 @@ def _ideal_scaling_groups(rows: _Rows, measured: Mapping[int, float], *, grows: 
     if len(rows) > 1:
         (row, value), workers = rows[0], [row.workers for row, _ in rows]
         first_value = measured.get(row.workers, value.value)
-        line = Line(workers, [first_value * count / row.workers if grows else first_value for count in workers])
+        line = LineMark(workers, [first_value * count / row.workers if grows else first_value for count in workers])
         yield MarkGroup(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
 
 
@@ -250,14 +250,14 @@ def _forecast_groups(rows: _Rows, within: set[int], unit: str) -> Iterator[MarkG
     beyond = [(row, value) for row, value in rows if row.workers not in within]
     if covered:
         x, y, low, high = _point_columns(covered)
-        bars, points = Whiskers(x, low, high, upright=True), Points(x, y, details=_hover_text(covered, unit))
-        yield MarkGroup(0, (Line(x, y, dashed=True), bars, points), "forecast")
+        bars, points = WhiskerMarks(x, low, high, upright=True), PointMarks(x, y, details=_hover_text(covered, unit))
+        yield MarkGroup(0, (LineMark(x, y, dashed=True), bars, points), "forecast")
     if beyond:
         x, y, low, high = _point_columns([*covered[-1:], *beyond])
         first = len(x) - len(beyond)
-        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_text(beyond, unit))
-        band = Band(x, low, high, hatched=True)
-        yield MarkGroup(0, (Line(x, y, dashed=True), band, *band.edges, hollow), "forecast, extrapolated")
+        hollow = PointMarks(x[first:], y[first:], [True] * len(beyond), details=_hover_text(beyond, unit))
+        band = BandMark(x, low, high, hatched=True)
+        yield MarkGroup(0, (LineMark(x, y, dashed=True), band, *band.edge_lines, hollow), "forecast, extrapolated")
 
 
 def _point_columns(rows: _Rows) -> Sequence[Sequence[float]]:
@@ -280,8 +280,8 @@ def _point_group(
     """A group of points without intervals; `values`: by number of workers; `filled`: numbers with a filled point."""
     x, y = list(values), list(values.values())
     details = {"series": [label] * len(x), "workers": list(map(str, x)), "value": [f"{at:,.6g} {unit}" for at in y]}
-    points = Points(x, y, [at not in filled for at in x], details=details)
-    return MarkGroup(index, (Line(x, y, dashed=True), points) if line else (points,), label)
+    points = PointMarks(x, y, [at not in filled for at in x], details=details)
+    return MarkGroup(index, (LineMark(x, y, dashed=True), points) if line else (points,), label)
 
 
 def _chart_note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:

@@ -35,7 +35,7 @@ from merge_bench.service.job_rules import JobRules, typed_command
 from merge_bench.service.runner import LOG, JobRunner
 from merge_bench.service.store import LOCAL, NAME, RequestRefused, ServiceStore, Sessions, Token
 from merge_bench.view.text import mark_unprintable
-from merge_bench.view.titles import title_of_entry
+from merge_bench.view.titles import title_of_result_entry
 
 _LOG_BYTES = 16 << 10
 _LOGGER = logging.getLogger(__name__)
@@ -262,7 +262,7 @@ def _job_document(service: Service, row: d.StoredJob, authorized: AuthorizedRequ
 
 
 def _result_row(entry: ResultEntry) -> d.ResultRow:
-    name, title, configs = entry.folder.name, title_of_entry(entry), list(entry.configs)
+    name, title, configs = entry.folder.name, title_of_result_entry(entry), list(entry.configs)
     return d.ResultRow(
         name=name, kind=entry.kind, title=title, status=entry.status, started=entry.started, configs=configs
     )

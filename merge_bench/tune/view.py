@@ -31,24 +31,24 @@ from merge_bench.tune.result import (
     tuning_result_of,
 )
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, columns_from_rows
-from merge_bench.view.next_command import NextStep
+from merge_bench.view.content import Column, PageBuilder, columns_from_rows
+from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import (
     GREY,
     Axis,
     Bar,
-    Boxes,
+    BoxMarks,
     Chart,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
     bar_chart,
     thin_ticks,
     top_down_axis,
     transpose_rows,
 )
-from merge_bench.view.plot.draw import can_draw, draw_file, write_file_or_describe_failure
-from merge_bench.view.terminal import open_page
+from merge_bench.view.plot.draw import can_draw_file_type, draw_charts_into_file, write_file_or_describe_failure
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import (
     capitalize,
     format_gib,
@@ -59,7 +59,7 @@ from merge_bench.view.text import (
     shorten_middle,
     uncapitalize,
 )
-from merge_bench.view.titles import plan_size_text
+from merge_bench.view.titles import plan_workload_text
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""
@@ -90,7 +90,7 @@ def print_tuning(
     metric: str,
     pruned: Sequence[PrunedValue] = (),
     details: bool = True,
-    step: NextStep | None = None,
+    step: SuggestedCommand | None = None,
     remarks: Sequence[str] = (),
     file: TextIO | None = None,
     width: int | None = None,
@@ -100,7 +100,7 @@ def print_tuning(
     `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
     `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
     """
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         write_search_steps(page, result, sizes)
         if pruned and details:
             page.add_heading("Cannot help on this cluster")
@@ -116,10 +116,10 @@ def print_tuning(
         if step is not None:
             page.add_next_command(step.command, step.does)
         for remark in remarks:
-            page.add_unwrapped(remark)
+            page.add_unwrapped_line(remark)
 
 
-def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -> None:
+def write_search_steps(page: PageBuilder, result: TuningResult, sizes: Sequence[str]) -> None:
     """Write every step of the search, in tables."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
@@ -149,7 +149,7 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
             )
 
 
-def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
+def write_tuning_outcome(page: PageBuilder, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
     """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.add_heading(result.outcome)
     several = len({line.config for line in result.confirmation_steps}) > 1
@@ -248,7 +248,7 @@ def _not_combined_sentences(result: TuningResult) -> list[str]:
 
 
 def _write_step_table(
-    page: Page,
+    page: PageBuilder,
     title: str,
     lines: Sequence[TuneLine],
     *,
@@ -272,7 +272,7 @@ def _write_step_table(
     page.add_wide_table([text_column("Setting", step_name)], measured, decided, [variables])
 
 
-def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
+def write_recorded_outcome(page: PageBuilder, campaign: Campaign, note: str) -> None:
     """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
     result = ended_tuning_result_of(campaign)
     tuning = campaign.plans[0].tune
@@ -286,7 +286,7 @@ def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
         page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
-def write_tuning_section(page: Page, campaign: Campaign) -> None:
+def write_tuning_section(page: PageBuilder, campaign: Campaign) -> None:
     """Write the section of a report with every step of the search, and a chart for each phase."""
     page.start_section("Tuning")
     sizes = _problem_size_texts(campaign)
@@ -297,10 +297,10 @@ def write_tuning_section(page: Page, campaign: Campaign) -> None:
 
 def _problem_size_texts(campaign: Campaign) -> list[str]:
     """The problem size of each plan in words, by the number of the plan."""
-    return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    return [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
-def write_published_effects(page: Page, effects: Sequence[SettingEffect]) -> None:
+def write_published_effects(page: PageBuilder, effects: Sequence[SettingEffect]) -> None:
     """Write published effects of single settings, as a table and as a bar chart."""
     page.start_section("Published effects of single settings")
     variables = [" ".join(f"{name}={value}" for name, value in each.variables.items()) for each in effects]
@@ -330,9 +330,9 @@ def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
             if each.ratio is not None
         ],
         title="Speed-up in throughput by setting, as published",
-        axis="Speed-up in throughput (1 = the baseline)",
+        axis_title="Speed-up in throughput (1 = the baseline)",
         unit="×",
-        line=1.0,
+        reference_value=1.0,
         note="One launch each; added to the default config unless stated otherwise",
     )
 
@@ -359,12 +359,12 @@ def draw_tuning_charts(
     Problems are printed on standard error.
     """
     chart = tuning_result_chart(result, sizes, metric)
-    if chart.empty:
+    if chart.is_empty:
         return []
-    own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
+    own = [path for path in (campaign.folder / name for name in FILES) if can_draw_file_type(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := write_file_or_describe_failure(partial(draw_file, [chart], campaigns=[campaign]), path):
+        if problem := write_file_or_describe_failure(partial(draw_charts_into_file, [chart], campaigns=[campaign]), path):
             print_message(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
@@ -408,7 +408,7 @@ def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> li
         _chart_of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_of(plan))
         for phase, plan in keys
     ]
-    return [chart for chart in charts if not chart.empty]
+    return [chart for chart in charts if not chart.is_empty]
 
 
 def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
@@ -449,7 +449,7 @@ def speed_up_forest_chart(
     steps = [row.step for row in placed.values()]
     groups = _groups_by_kind(placed, kinds)
     if noise and noise.low is not None and noise.high is not None and rows:
-        band = Boxes([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
+        band = BoxMarks([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
         groups = (MarkGroup(GREY, (band,), "the baseline compared with itself"), *groups)
     drawn = [value for step in steps for value in (step.ratio, step.low, step.high)]
     drawn += [noise.low, noise.high] if noise else []
@@ -522,6 +522,6 @@ def _groups_by_kind(
             "speed-up": [row.ratio_text for row in rows],
             "why": [f"{decision_text(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
         }
-        points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
-        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright), points), kind))
+        points = PointMarks(at, ratios, details=details) if upright else PointMarks(ratios, at, details=details)
+        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (WhiskerMarks(at, low, high, upright), points), kind))
     return tuple(groups)

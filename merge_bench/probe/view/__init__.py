@@ -22,7 +22,7 @@ from merge_bench.config.files import replace_file
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign, Row
-from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
+from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file, write_files_and_list_failures
 from merge_bench.view.streams import print_document
 
 COLUMNS = tuple(
@@ -104,8 +104,8 @@ def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequ
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_rows_csv, rows)
-    files |= dict.fromkeys(output.plots, lambda file: draw_file(make_panels(rows), file, campaigns))
-    return [f"{problem}; the records contain all measurements" for problem in write_each_file(files)]
+    files |= dict.fromkeys(output.plots, lambda file: draw_charts_into_file(make_panels(rows), file, campaigns))
+    return [f"{problem}; the records contain all measurements" for problem in write_files_and_list_failures(files)]
 
 
 def write_rows_csv(rows: Sequence[Row], path: Path) -> None:

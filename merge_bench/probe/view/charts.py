@@ -23,19 +23,19 @@ from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
 from merge_bench.records.campaign import Campaign, LaunchRange, Row
 from merge_bench.view.plot import (
     Axis,
-    Band,
+    BandMark,
     Chart,
-    Line,
+    LineMark,
     Mark,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
     size_ticks,
-    tick_label,
+    size_tick_label,
     transpose_rows,
 )
-from merge_bench.view.text import mark_unprintable, with_binary_prefix
-from merge_bench.view.titles import source_lines
+from merge_bench.view.text import mark_unprintable, format_with_binary_prefix
+from merge_bench.view.titles import result_source_lines
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""
@@ -82,7 +82,7 @@ def make_panels_of_results(
     panels = []
     for chart, rows in _panels_with_rows([*(row for _, row in labelled), *others]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_lines(list(shown.values()), among)))
+        panels.append(replace(chart, source=result_source_lines(list(shown.values()), among)))
     return tuple(panels)
 
 
@@ -184,13 +184,13 @@ def _make_panel(
         note += f" Not drawn, because they have no {quantity.title.lower()}: {mark_unprintable(', '.join(absent))}."
     x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
     sizes = [x for series in all_series for x in series.x]
-    ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
+    ticks = size_ticks(min(sizes), max(sizes), log=log, most_ticks=12)
     groups = [
         MarkGroup(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
         for series, x in zip(all_series, _shifted_x_values(all_series, log=log), strict=True)
     ]
     return Chart(
-        Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
+        Axis(x_title, {at: size_tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
         Axis(f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})", low=None if log else 0.0, log=log),
         tuple(groups),
         400,
@@ -227,10 +227,10 @@ def _points_note_text(all_series: Sequence[_Series], extremes: str) -> str:
 def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
     """Yield the marks of a series, drawn at `x`."""
     y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
-    yield Line(x, y, dashed=bool(series.rows[0].source))
+    yield LineMark(x, y, dashed=bool(series.rows[0].source))
     if series.spreads:
-        band = Band(x, low, high)
-        yield from (band, *band.edges) if series.has_many_points else [Whiskers(x, low, high, upright=True)]
+        band = BandMark(x, low, high)
+        yield from (band, *band.edge_lines) if series.has_many_points else [WhiskerMarks(x, low, high, upright=True)]
     texts = [_details_of_row(row) for row in series.rows]
     details = {
         "series": [series.label] * len(x),
@@ -239,12 +239,12 @@ def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str
         "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes}" for value in series.values],
     }
     details |= {key: [text[key] for text in texts] for key in texts[0] if any(text[key] for text in texts)}
-    yield Points(x, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
+    yield PointMarks(x, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
 
 
 def _exact_count_text(count: float, unit: str) -> str:
     text = f"{count:,.0f} {unit}".strip()
-    return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
+    return f"{text} ({format_with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
 def _details_of_row(row: Row) -> dict[str, str]:

@@ -41,6 +41,6 @@ def exporters() -> Mapping[str, Exporter]:
     return {exporter.name: exporter for exporter in sorted(exporters, key=lambda each: (each.place, each.name))}
 
 
-def help_text() -> str:
+def export_formats_help() -> str:
     """The help of ``--format``: each format with its description."""
     return f"Format; {'; '.join(f'{exporter.name}: {exporter.help}' for exporter in exporters().values())}."

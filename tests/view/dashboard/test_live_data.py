@@ -22,7 +22,7 @@ from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
-from merge_bench.view.plot import Cells
+from merge_bench.view.plot import HeatMapCells
 from merge_bench.view.plot.merge import phase_milliseconds
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
@@ -136,8 +136,8 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
     found = make_live_state(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
-    cells = next(mark for _, mark in found.pairs.marks)
-    assert isinstance(cells, Cells)
+    cells = next(mark for _, mark in found.pairs.marks_with_groups)
+    assert isinstance(cells, HeatMapCells)
     assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
     assert cells.details["lanes"][:2] == [", ".join(LANES), ", ".join(LANES)]
     assert found.rates == ()
@@ -146,7 +146,7 @@ def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) 
 
 def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
     found = make_live_state(read_campaign(write_campaign(tmp_path)))
-    assert found.pairs.empty
+    assert found.pairs.is_empty
     assert [(column.heading, column.cells) for column in found.rates] == [
         ("from \\ to", ["0", "1"]),
         ("0", ["·", "0.373"]),
@@ -287,7 +287,7 @@ def test_an_end_is_told_with_its_status(tmp_path: Path, status: int, share: floa
 
 def test_one_worker_has_no_pairs_and_dask_tells_nothing_of_workers(tmp_path: Path) -> None:
     alone = make_live_state(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
-    assert alone.pairs.empty
+    assert alone.pairs.is_empty
     assert alone.workers[0].bandwidth.mean is None
     dask = make_live_state(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
     assert [worker.bandwidth.mean for worker in dask.workers] == [None, None]
