@@ -72,7 +72,7 @@ class RunFailed(MergeBenchError):
     code = "run-failed"
 
 
-class NotRecorded(RunFailed):
+class RecordsNotWritten(RunFailed):
     """The records could not be written, because the disk is full or gone."""
 
     code = "not-recorded"
@@ -108,7 +108,7 @@ class GateNotMet(MergeBenchError):
     code = "gate-not-met"
 
 
-class NothingCompared(GateNotMet):
+class GateWithoutBaseline(GateNotMet):
     """A gate had nothing to compare with."""
 
     code = "nothing-compared"
@@ -126,15 +126,15 @@ def convert_system_error(error: OSError) -> MergeBenchError:
     return UsageError(f"{os.fsdecode(name) if not isinstance(name, int) else name}: {error.strerror}")
 
 
-def require_library(library: str, extra: str, what: str) -> None:
-    """Raise UsageError if `library`, which `what` needs and the package's `extra` brings, is not installed."""
+def require_library(library: str, package_extra: str, needed_for: str) -> None:
+    """Raise UsageError if `library`, which `needed_for` needs and the package's `package_extra` brings, is not installed."""
     if importlib.util.find_spec(library) is None:
-        raise UsageError(f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[{extra}]'")
+        raise UsageError(f"{needed_for} needs {library}, which is not installed; run: pip install 'merge-bench[{package_extra}]'")
 
 
 def print_message(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
-    columns = _terminal_columns()
+    columns = _stderr_terminal_columns()
     print(wrap_text(mark_unprintable(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
     if remedy:
         print(wrap_text(mark_unprintable(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
@@ -171,7 +171,7 @@ def stdout_and_stderr_are_same() -> bool:
         return False
 
 
-def _terminal_columns() -> int | None:
+def _stderr_terminal_columns() -> int | None:
     """The width, in columns, of the terminal that standard error is; None if it is a file or a pipe."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
@@ -179,13 +179,13 @@ def _terminal_columns() -> int | None:
         return None
 
 
-def wrap_text(text: str, columns: int | None, indent: str = "") -> str:
-    """Break a text into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
-    if not columns:
+def wrap_text(text: str, line_length: int | None, indent: str = "") -> str:
+    """Break a text into lines of at most `line_length`, all but the first indented; commands to copy stay on one line."""
+    if not line_length:
         return text
     joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)
     wrap = functools.partial(textwrap.wrap, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(line for part in joined.splitlines() for line in wrap(part, columns)).replace("\0", " ")
+    return "\n".join(line for part in joined.splitlines() for line in wrap(part, line_length)).replace("\0", " ")
 
 
 def first_message_line(error: BaseException) -> str:

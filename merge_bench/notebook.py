@@ -20,14 +20,14 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
 
     from merge_bench.dashboard.app import Dashboard
 
-    view = Dashboard(results, queue=queue or _shared_queue(Path(results).resolve()))
+    view = Dashboard(results, queue=queue or _shared_job_queue(Path(results).resolve()))
     view.live.show_update(view.live.read_update())
     return view
 
 
 @functools.cache
-def _shared_queue(results: Path) -> Any:
+def _shared_job_queue(results: Path) -> Any:
     """The queue of jobs that all cells showing these results share, since one folder cannot have two."""
-    from merge_bench.service.serve import open_own_queue
+    from merge_bench.service.serve import open_local_job_queue
 
-    return open_own_queue(results)
+    return open_local_job_queue(results)

@@ -45,7 +45,7 @@ def measure_command(
         planned = plan_command_campaign(words, own, options)
         print_warnings(planned.warnings)
         if options.dry_run:
-            api.gate_of_command(planned, options)  # may refuse
+            api.make_command_gate(planned, options)  # may refuse
             if options.extend:
                 read_campaign(options.extend)
             print(dry_run_text(planned))

@@ -414,9 +414,9 @@ def serve_dashboard(results: str, port: int, address: str, no_open: bool, allow_
     require_library("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
-    from merge_bench.dashboard.app import make_pages
+    from merge_bench.dashboard.app import make_dashboard_application
     from merge_bench.service.serve import DashboardUser, ServiceSettings, serve_until_signal
 
     person = DashboardUser(allow_run=allow_run, open_browser=not no_open)
     settings = ServiceSettings(Path(results), port, address, person=person)
-    return serve_until_signal(settings, make_pages)
+    return serve_until_signal(settings, make_dashboard_application)

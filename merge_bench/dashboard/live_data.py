@@ -12,7 +12,7 @@ from merge_bench.analysis.documents import RunDocument, command_figures, run_doc
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
+from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, label_planned_runs
@@ -69,7 +69,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         launches=sum(map(_is_successful_launch, campaign.launches)),
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         share=1.0 if campaign.end is not None else None,
-        doing=_current_activity(campaign, running=running),
+        doing=_current_activity_text(campaign, running=running),
         failed=sum(is_finished_launch(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
@@ -83,7 +83,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         for launch in run.launches
     )
     done = campaign.end is not None and campaign.end.status == 0
-    seconds = seconds_left(campaign) if goes_on else None
+    seconds = campaign_seconds_left(campaign) if goes_on else None
     return replace(
         count,
         launches=sum(min(sum(map(_is_successful_launch, run.launches)), run.planned_launches) for run in runs),
@@ -95,7 +95,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     )
 
 
-def seconds_left(campaign: Campaign) -> float | None:
+def campaign_seconds_left(campaign: Campaign) -> float | None:
     """Seconds that the rest of a campaign takes, at the median seconds of a launch of each run; None if not known."""
     measured = [length for run in campaign.runs for length in _complete_launch_seconds(run.launches)]
     total = 0.0
@@ -111,13 +111,13 @@ def seconds_left(campaign: Campaign) -> float | None:
         total += usual * left
         if current is not None and current.line is not None:
             last = current.iterations[-1] if current.iterations else current.line
-            total -= _seconds_since_start(current.line, last.time)
+            total -= _launch_seconds_until(current.line, last.time)
     return max(total, 0.0)
 
 
 def _complete_launch_seconds(launches: Sequence[Launch]) -> list[float]:
     return [
-        _seconds_since_start(each.line, each.end.time) for each in launches if each.line and each.end and each.complete
+        _launch_seconds_until(each.line, each.end.time) for each in launches if each.line and each.end and each.complete
     ]
 
 
@@ -130,12 +130,12 @@ def _expected_first_launch_seconds(launch: Launch | None, plan: RecordedPlan) ->
     return (launch.line.startup_seconds or 0.0) + mean * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
-def _seconds_since_start(line: LaunchLine, until: float) -> float:
-    """Seconds from the start of a launch's processes to the time `until`, both on the driver's clock."""
-    return until - line.time + (line.startup_seconds or 0.0)
+def _launch_seconds_until(launch_line: LaunchLine, end_time: float) -> float:
+    """Seconds from the start of a launch's processes to the time `end_time`, both on the driver's clock."""
+    return end_time - launch_line.time + (launch_line.startup_seconds or 0.0)
 
 
-def _current_activity(campaign: Campaign, *, running: bool) -> str:
+def _current_activity_text(campaign: Campaign, *, running: bool) -> str:
     last = campaign.launches[-1] if campaign.launches else None
     if campaign.end is not None:
         outside = any(failure.code == INTERRUPTED for failure in campaign.failures)  # of every launch
@@ -145,12 +145,12 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
     where = (
         ("launching" if campaign.command is None else "the command runs")
         if last is None or _has_ended(last) or last.line is None
-        else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity(last)}"
+        else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity_text(last)}"
     )
     return where if running else f"no end was recorded; last known step: {where}"
 
 
-def _launch_activity(launch: Launch) -> str:
+def _launch_activity_text(launch: Launch) -> str:
     if launch.link is not None or launch.memory is not None:
         return "ending"
     if launch.probes:
@@ -191,7 +191,7 @@ FAILED, WARNING = "failed", "warning"
 class IterationPoint:
     """A timed iteration as a point of the figures; rates are bytes per second, None if not measured.
 
-    `number`: from 1 over the whole campaign; `index`: in its launch; `look`: the number of its config's look; `value`:
+    `number`: from 1 over the whole campaign; `index`: in its launch; `style_index`: the number of its config's colour and marker; `value`:
     of the main metric of a command.
     """
 
@@ -199,7 +199,7 @@ class IterationPoint:
     launch: int
     index: int
     config: str
-    look: int
+    style_index: int
     wall_seconds: float
     throughput: float | None
     bandwidth: float | None
@@ -225,7 +225,7 @@ NO_PAIRS = merge.pair_rates_heat_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
-class LiveState:
+class LiveCampaignState:
     """The state of a campaign that the Live tab shows, without the points of iterations.
 
     `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map of
@@ -259,7 +259,7 @@ class LiveState:
 
 
 @dataclass(eq=False)
-class IterationPoints:
+class IterationPointCollector:
     """The timed iterations of a campaign, collected as its records come in.
 
     Of a command these are its launches that passed their checks; `metric`: its main metric, None for merges.
@@ -270,7 +270,7 @@ class IterationPoints:
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
-    _looks: dict[str, int] = field(default_factory=dict)
+    _style_indexes: dict[str, int] = field(default_factory=dict)
     _unchecked: dict[int, s.IterationLine] = field(default_factory=dict)
 
     def add_records(self, records: Sequence[s.Record]) -> list[IterationPoint]:
@@ -283,34 +283,34 @@ class IterationPoints:
                 self.metric = metrics_of_command(command.metrics)[0] if command is not None else None
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
-                self._assign_look(record.config, record.plan)
+                self._assign_series_style(record.config, record.plan)
             elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
-                self._assign_look(record.config, record.plan)
+                self._assign_series_style(record.config, record.plan)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 if self.metric is None:
-                    self.timed.append(self._make_point(self._launches[record.launch], record))
+                    self.timed.append(self._make_iteration_point(self._launches[record.launch], record))
                 else:
                     self._unchecked[record.launch] = record
             elif isinstance(record, s.VerificationLine) and record.ok and record.launch in self._unchecked:
                 line = self._unchecked.pop(record.launch)
-                self.timed.append(self._make_point(self._launches[record.launch], line))
+                self.timed.append(self._make_iteration_point(self._launches[record.launch], line))
         return self.timed[before:]
 
-    def _assign_look(self, config: str, plan: int) -> None:
+    def _assign_series_style(self, config: str, plan_index: int) -> None:
         """Choose the name and the look of a run at its first launch, the same as in reports.
 
         Planned runs come first, so that no look changes when a campaign grows.
         """
-        if (config, plan) not in self._names and self._head is not None:
+        if (config, plan_index) not in self._names and self._head is not None:
             self._names = {**label_planned_runs(self._head), **self._names}
-            self._names.setdefault((config, plan), config)
-            self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
+            self._names.setdefault((config, plan_index), config)
+            self._style_indexes = {name: number for number, name in enumerate(dict.fromkeys(self._names.values()))}
 
     def launch_bandwidth(self, launch: int) -> float | None:
         """The bandwidth of a launch so far, in bytes per second: the median of its iterations, as in reports."""
         return aggregate.median_or_none(point.bandwidth for point in self.timed if point.launch == launch)
 
-    def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
+    def _make_iteration_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
         value = None
@@ -319,18 +319,18 @@ class IterationPoints:
         name = self._names[launch.config, launch.plan]
         number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
         return IterationPoint(
-            number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth, value
+            number, line.launch, line.index, name, self._style_indexes[name], line.wall_seconds, through, bandwidth, value
         )
 
 
-def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
+def make_live_campaign_state(campaign: Campaign, *, running: bool = True) -> LiveCampaignState:
     """Return the state of `campaign`; `running`: whether a process of this machine writes its records."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = campaign_progress(campaign, running=running)
     documents = [] if running or campaign.probe is not None else run_documents(summarize_campaign(campaign))
     notes = _failures_and_warnings(campaign, documents)
-    conclusion = LastResult(conclusion_html, as_html)(campaign, documents) if documents else ""
+    conclusion = CachedLastResult(conclusion_html, as_html)(campaign, documents) if documents else ""
     ended_by = () if conclusion else failure_sentences(campaign, running=running)
     notes = tuple(
         replace(note, message=note.where, where=None)  # without its reason, which the conclusion has
@@ -339,13 +339,13 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         for note in notes
     )
     if launch is None or launch.line is None:
-        return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
+        return LiveCampaignState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pair_rates_map_or_table(launch)
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent]) if campaign.command is None else ()
-    return LiveState(
+    return LiveCampaignState(
         progress=progress,
         launch=launch.index,
         config=label_planned_runs(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
@@ -364,13 +364,13 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         fatal=ended_by,
         of_command=campaign.command is not None,
         conclusion=conclusion,
-        figures=_fastest_figures(campaign, documents),
+        figures=_fastest_run_figures(campaign, documents),
     )
 
 
-def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
+def _fastest_run_figures(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> dict[str, str]:
     """Figures of the fastest run of a campaign, as texts by name; with its config if there are several runs."""
-    labelled = zip(campaign.labels, documents, strict=False)
+    labelled = zip(campaign.labels, documents_of_runs, strict=False)
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
     if is_tuning_campaign(campaign) or not measured:
         return {}
@@ -408,13 +408,13 @@ def _pair_rates_map_or_table(launch: Launch) -> tuple[Chart, tuple[Column, ...]]
     return chart, tuple(rank_matrix_columns(rates)) if rates and chart.is_empty else ()
 
 
-def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
+def _failures_and_warnings(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
     """Failures and warnings in the records of a campaign, and once it has ended, warnings that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = recorded_failures(campaign)
     notes += [FailureOrWarning(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
     notes += [
-        FailureOrWarning(WARNING, each.message, each.remedy) for document in documents for each in document.warnings
+        FailureOrWarning(WARNING, each.message, each.remedy) for document in documents_of_runs for each in document.warnings
     ]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
@@ -460,7 +460,7 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
     return "not checked yet" if running else "not checked"
 
 
-def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
+def conclusion_html(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> str:
     """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
     page = PageBuilder()
     if is_tuning_campaign(campaign):
@@ -469,9 +469,9 @@ def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str
         metric = (tuning and tuning.metric) or "throughput"
         write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
         page.add_next_command(step.command, step.does)
-    elif documents:
-        warnings = {caution for one in documents for caution in one.warnings}
-        write_conclusion(page, campaign, documents, str(campaign.records), above=warnings)
+    elif documents_of_runs:
+        warnings = {caution for one in documents_of_runs for caution in one.warnings}
+        write_conclusion(page, campaign, documents_of_runs, str(campaign.records), above=warnings)
     return "".join(map(_block_html, page.blocks))
 
 

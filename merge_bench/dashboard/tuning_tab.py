@@ -16,7 +16,7 @@ import panel as pn
 from merge_bench.analysis import aggregate
 from merge_bench.config.reader import NAME, parse_config_text
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
+from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.live_data import (
     CampaignProgress,
     campaign_progress,
@@ -102,15 +102,15 @@ class TuningContent:
     unfinished: UnfinishedTuning | None = None
 
 
-def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
-    """Make what the tab shows of a campaign of `tune`, ended or running; empty if `loaded` is None."""
-    if loaded is None:
+def make_tuning_content(loaded_campaign: LoadedCampaign | None) -> TuningContent:
+    """Make what the tab shows of a campaign of `tune`, ended or running; empty if `loaded_campaign` is None."""
+    if loaded_campaign is None:
         return TuningContent()
-    problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
-    campaign = loaded.campaign
+    problems: tuple[str, ...] = (loaded_campaign.problem,) if loaded_campaign.problem else ()
+    campaign = loaded_campaign.campaign
     if campaign is None:
         return TuningContent(problems=problems)
-    running = loaded.entry.status == RUNNING and campaign.end is None
+    running = loaded_campaign.entry.status == RUNNING and campaign.end is None
     problems += failure_sentences(campaign, running=running)
     progress = campaign_progress(campaign, running=running)
     decided = decided_steps(campaign)
@@ -119,7 +119,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
     result = tuning_result_of(campaign)
     winner = result.winner
-    text = _config_text(campaign, result, winner) if winner is not None else None
+    text = _found_config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     outcome, *details = _outcome_sentences(campaign, result, len(decided), running=running)
@@ -141,7 +141,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
     )
 
 
-def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
+def _found_config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
     """The text of a config file with the settings of `winner`; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {mark_unprintable(result.baseline)};"
@@ -174,10 +174,10 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataF
         "Against": [step.against for step in steps],
         "Problem": [plan_workload_text(campaign, step.plan) for step in steps],
     }
-    return ui.make_data_frame(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
+    return ui.make_data_frame(columns, float_columns=("Speed-up",), integer_columns=("Step", "Blocks"))
 
 
-def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
+def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int, *, running: bool) -> list[str]:
     """Sentences on the outcome of a tuning, the verdict first."""
     sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
     phrases = list(map(result.size_phrase, sizes))
@@ -188,7 +188,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
+        done = f"{plural(step_count, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
@@ -247,7 +247,7 @@ class TuningView:
 
     def __init__(self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
-        self._contents = LastResult(
+        self._contents = CachedLastResult(
             lambda chosen: make_tuning_content(cache.load([chosen])[0] if chosen is not None else None),
             lambda problem: TuningContent(problems=(problem,)),
         )
@@ -262,40 +262,40 @@ class TuningView:
             disabled=True,
             embed=False,
         )
-        self._outcome = ui.html_text(min_height=70)
-        self._newer = ui.html_text()
+        self._outcome = ui.make_html_widget(min_height=70)
+        self._newer = ui.make_html_widget()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.make_row(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
+            ui.make_wrapping_row(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
         )
 
     def read_update(self) -> TuningUpdate:
         """Read the chosen tuning, and list those to choose from (in a thread)."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
         self._cache.read_small_campaigns(entries)
-        empty = [entry.id for entry in entries if self._measured_nothing(entry)]
+        empty = [entry.id for entry in entries if self._has_no_measurements(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = campaign_ids_by_label(entries, self._choice_label)
+        labels = campaign_ids_by_label(entries, self._tuning_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         unmeasured = tuple(label for label, name in newer if name in empty)
         return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
-    def _measured_nothing(self, entry: ResultEntry) -> bool:
+    def _has_no_measurements(self, entry: ResultEntry) -> bool:
         figures = self._cache.known_figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
-    def _choice_label(self, entry: ResultEntry) -> str:
+    def _tuning_label(self, entry: ResultEntry) -> str:
         """The label of a tuning in the list: ``default · not decided``."""
         figures = self._cache.known_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
-        nothing = ", nothing measured" * self._measured_nothing(entry)
+        nothing = ", nothing measured" * self._has_no_measurements(entry)
         return f"{join_names_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
 
     def show_update(self, update: TuningUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""
         content = update.content
-        ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
+        ui.replace_select_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
         self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
         if content is not self._shown:
@@ -317,7 +317,7 @@ def _outcome_html(content: TuningContent) -> str:
         outcome += f"<p>Next: <code>{command}</code> {keep_cli_options_unbroken(as_html(content.step.does))}.</p>"
     if (progress := content.progress) is None:
         return outcome
-    return outcome + tuning_stage_html(progress) + ui.progress_html(progress.share, as_html(progress.left))
+    return outcome + tuning_stage_html(progress) + ui.progress_bar_html(progress.share, as_html(progress.left))
 
 
 def _make_widgets(content: TuningContent) -> list[Any]:
@@ -332,9 +332,9 @@ def _make_widgets(content: TuningContent) -> list[Any]:
         missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
         command = f"This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code>"
         head = measured if tuning.measured else ""
-        parts.append(ui.html_text(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
+        parts.append(ui.make_html_widget(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
     charts += map(ui.make_chart_card, content.charts)
     parts += [ui.make_card_row(*charts)] if charts else []
     if content.frame is not None:
-        parts.append(ui.make_table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
+        parts.append(ui.make_table_widget(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

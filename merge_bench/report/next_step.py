@@ -10,7 +10,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, first_core_shortage
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
-from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
+from merge_bench.errors import GateNotMet, MergeBenchError, GateWithoutBaseline, RecordsNotWritten, UsageError, WrongResult
 from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -153,9 +153,9 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
     if error.code in _UNFINISHED:
         several = sum(each.planned_launches for each in campaign.runs) > 1
         return _exec_step(campaign, "goes on where this was interrupted" if several else "measures again")
-    if error.code == NotRecorded.code:
+    if error.code == RecordsNotWritten.code:
         return _exec_step(campaign, "measures again, once the disk has room for the records")
-    if error.code == NothingCompared.code:
+    if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _exec_step(campaign, does, allow_no_baseline=True)
     if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
@@ -282,7 +282,7 @@ def next_step_after_recorded_tuning(campaign: Campaign) -> SuggestedCommand:
 
 def _error_severity(code: str) -> int:
     """The rank of an error code by severity, the worst lowest."""
-    codes = (WrongResult.code, GateNotMet.code, NothingCompared.code)
+    codes = (WrongResult.code, GateNotMet.code, GateWithoutBaseline.code)
     return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
 
 
@@ -296,9 +296,9 @@ def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: R
         return SuggestedCommand((), "goes on where this was interrupted" if several else "measures again", again)
     if code == WrongResult.code:
         return _repeat_step(old_options, "compares every row, and names those that are wrong", verify="full")
-    if code == NotRecorded.code:
+    if code == RecordsNotWritten.code:
         return SuggestedCommand((), "measures again, once the disk has room for the records", again)
-    if code in (GateNotMet.code, NothingCompared.code):
+    if code in (GateNotMet.code, GateWithoutBaseline.code):
         failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
         if any(failure.code == code for failure in failures):
             return _transports_step(old_options, run)
@@ -308,7 +308,7 @@ def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: R
 
 def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> SuggestedCommand:
     """The next command after a comparison that did not pass its gate."""
-    if error.code == NothingCompared.code:
+    if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:

@@ -56,7 +56,7 @@ class StoredJob(Struct, frozen=True, kw_only=True):
     ended: float | None
 
     @property
-    def shown_state(self) -> str:
+    def displayed_state(self) -> str:
         """The state for people: a gate that was not met is a finding, no failure of the job."""
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
@@ -75,7 +75,7 @@ class Job(StoredJob, frozen=True, kw_only=True):
     log: str | None = None
 
 
-class Jobs(Struct, frozen=True, kw_only=True):
+class JobList(Struct, frozen=True, kw_only=True):
     """Jobs, the newest first."""
 
     jobs: list[Job]
@@ -107,7 +107,7 @@ class Schedule(ScheduleRequest, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class Schedules(Struct, frozen=True, kw_only=True):
+class ScheduleList(Struct, frozen=True, kw_only=True):
     """All schedules by name."""
 
     schedules: list[Schedule]
@@ -120,13 +120,13 @@ class NamedCommand(Struct, frozen=True, kw_only=True):
     command: str
 
 
-class NamedCommands(Struct, frozen=True, kw_only=True):
+class NamedCommandList(Struct, frozen=True, kw_only=True):
     """The commands that jobs of exec can run, by name."""
 
     commands: list[NamedCommand]
 
 
-class ResultRow(Struct, frozen=True, kw_only=True):
+class ListedResult(Struct, frozen=True, kw_only=True):
     """A stored result. `name`: of its folder; `kind`: merge, tune, command, import or probe NAME."""
 
     name: str
@@ -137,27 +137,27 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     configs: list[str]
 
 
-class Results(Struct, frozen=True, kw_only=True):
+class ResultList(Struct, frozen=True, kw_only=True):
     """Results, the newest first; `total`: how many there are."""
 
-    results: list[ResultRow]
+    results: list[ListedResult]
     total: int
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class ServiceHealth(Struct, frozen=True, kw_only=True):
     """Whether the service can run jobs."""
 
     ok: bool
 
 
-class ProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TokenProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which token is meant (SHA-256 of ``name`` and of its SHA-256, as hexadecimal digits), and a random text."""
 
     token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     nonce: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,64}$")]
 
 
-class Proof(Struct, frozen=True, kw_only=True):
+class TokenProof(Struct, frozen=True, kw_only=True):
     """HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256."""
 
     proof: str
@@ -170,7 +170,7 @@ class RefusalReason(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class RefusalResponse(Struct, frozen=True, kw_only=True):
     """The body of every answer that is an error."""
 
     error: RefusalReason
@@ -194,7 +194,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=20)] = 20
 
 
-class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListPageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part of a list that is asked for: at most `limit` entries, without the first `offset` ones."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100

@@ -18,7 +18,7 @@ from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.documents import StoredJob
-from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_processes, job_variable_value
+from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_process_ids, job_variable_value
 from merge_bench.service.store import ServiceStore
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
@@ -26,8 +26,8 @@ DEAF = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]
 PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True); print(1)"
 """Ends at once, and leaves a process in a session of its own."""
 ALONE = """import os, sys
-from merge_bench.service.runner import job_processes
-sys.exit(job_processes(sys.argv[1]) != [os.getpid()])
+from merge_bench.service.runner import job_process_ids
+sys.exit(job_process_ids(sys.argv[1]) != [os.getpid()])
 """
 """Fails if another process of a job is there."""
 TIMED = "import sys, time; open(sys.argv[1], 'a').write('('); time.sleep(0.05); open(sys.argv[1], 'a').write(')')"
@@ -58,7 +58,7 @@ class Service:
 
     def add(self, *words: str, resume: bool = False) -> int:
         row, _ = self.store.add_job("ci", words, {}, most_queued=100, resume=resume)
-        self.runner.look_for_jobs()
+        self.runner.look_for_jobs_now()
         return row.id
 
     def job(self, number: int) -> StoredJob:
@@ -72,7 +72,7 @@ class Service:
         return self.job(number).state == "running" and log.exists() and log.read_text() != ""
 
     def members(self) -> list[int]:
-        return job_processes(self.store.instance)
+        return job_process_ids(self.store.instance)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_running_job_is_cancelled_as_by_ctrl_c_and_killed_if_it_does_not_end(
     number, after = service.add(program), service.add("pass")
     until(lambda: service.running(number))
     service.store.cancel_job(number)
-    service.runner.look_for_jobs()
+    service.runner.look_for_jobs_now()
     until(lambda: service.job(after).state == "done")
     job = service.job(number)
     assert (job.state, job.status, job.message) == ("cancelled", status, "cancelled")
@@ -210,7 +210,7 @@ def test_a_job_of_a_person_s_dashboard_is_found_by_its_mark_as_one_of_a_service(
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
     mark = {**os.environ, JOB: job_variable_value("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
-        until(lambda: job_processes("another") == [other.pid])
+        until(lambda: job_process_ids("another") == [other.pid])
         end_job_processes("anothe", 0.0)
         assert other.poll() is None
         end_job_processes("another", 0.0)

@@ -214,7 +214,7 @@ def _write_conclusion(
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
         if len(merges) > 1:
-            write_verdicts(page, merges, {source.name: source.look for source in sources})
+            write_verdicts(page, merges, {source.name: source.style_index for source in sources})
         if len(campaigns) > 1:
             _write_tables_of_runs(page, sources, apart=True)
         sections.write_errors_and_warnings(page, documents, probed)
@@ -285,7 +285,7 @@ def _write_comparisons(page: PageBuilder, merges: Sequence[Campaign], sources: S
         except MergeBenchError as reason:
             page.add_paragraph(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
-            _write_comparison(page, document, {source.name: source.look for source in sources}, main_metric_name(group))
+            _write_comparison(page, document, {source.name: source.style_index for source in sources}, main_metric_name(group))
             return
     for group in alone if together else ():
         own_sources = [source for source in sources if source.campaign is group[0]]
@@ -294,7 +294,7 @@ def _write_comparisons(page: PageBuilder, merges: Sequence[Campaign], sources: S
         except MergeBenchError:
             continue  # the reason stands above
         page.start_section(f"Comparison within {own_sources[0].part}")
-        looks = dict(zip(group[0].labels, (source.look for source in own_sources), strict=True))
+        looks = dict(zip(group[0].labels, (source.style_index for source in own_sources), strict=True))
         _write_comparison(page, document, looks, main_metric_name(group))
 
 

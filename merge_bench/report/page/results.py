@@ -62,7 +62,7 @@ class SourceRun(LabelledRun):
     @property
     def of_command(self) -> CommandRun:
         """The run as tables and charts of commands have it."""
-        return CommandRun(self.label, self.look, self.run, self.document, self.part)
+        return CommandRun(self.label, self.style_index, self.run, self.document, self.part)
 
     def launch_values(self, metric: Metric) -> list[float]:
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
@@ -244,7 +244,7 @@ def published_bars(
     key = metric.title.lower()
     bars: dict[str, list[Bar]] = {}
     for name, results in _published_by_problem(published).items():
-        looks, bars[name] = {source.name: source.look for source in sources}, []  # of measured configs of the same name
+        looks, bars[name] = {source.name: source.style_index for source in sources}, []  # of measured configs of the same name
         for result in results:
             if result.metric == key and result.value is not None:
                 label, look = f"{result.config} (published)", looks.setdefault(result.config, len(looks))
@@ -328,7 +328,7 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         titles = [filter(None, (chart.title, source.label, names.get(source))) for source, chart in charts]
         return [replace(chart, title=": ".join(title)) for (_, chart), title in zip(charts, titles, strict=True)]
 
-    looks = {source.name: source.look for source in sources}
+    looks = {source.name: source.style_index for source in sources}
     kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
         "throughput": lambda: [merge.metric_by_problem_chart(merge.THROUGHPUT, problems, {})],
         "bandwidth": lambda: [merge.metric_by_problem_chart(merge.BANDWIDTH, problems, {})],

@@ -62,7 +62,7 @@ def metric_by_launch_chart(runs: Sequence[LabelledRun], metric: Metric, command_
         }
         middle = WhiskerMarks([median(values)], [min(x) - 0.4], [max(x) + 0.4], dotted=True)
         marks: tuple[Mark, ...] = (PointMarks(x, values, details=details), middle)
-        groups.append(MarkGroup(run.look, marks, run.label if len(shown) > 1 else ""))
+        groups.append(MarkGroup(run.style_index, marks, run.label if len(shown) > 1 else ""))
     lowest = min((value for values in measured.values() for _, value in values), default=0.0)
     lacking = any(launch.failed for run in runs for launch in run.run.launches)
     return Chart(

@@ -66,7 +66,7 @@ class LabelledRun:
     """A run with its label, the number of its look in all charts, and its campaign's letter (`part`)."""
 
     label: str
-    look: int
+    style_index: int
     run: Run
     part: str = ""
 
@@ -103,7 +103,7 @@ def metric_by_problem_chart(
     which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_median_bar(labelled.label, labelled.look, metric.launch_values(labelled.run)) for labelled in runs]
+        name: [_median_bar(labelled.label, labelled.style_index, metric.launch_values(labelled.run)) for labelled in runs]
         for name, runs in runs_by_problem.items()
     }
     rows |= {f"{name}, published" if name in rows else name: others for name, others in published_bars.items()}
@@ -150,7 +150,7 @@ def iteration_throughput_chart(runs: Sequence[LabelledRun], problem_name: str = 
     for run in measured:
         placed = [((run.part, launch.index), launch) for launch in launches[run]]
         marks = tuple(_iteration_marks([(places[key], names[key], launch) for key, launch in placed], step))
-        groups.append(MarkGroup(run.look, marks, run.label if len(measured) > 1 else ""))
+        groups.append(MarkGroup(run.style_index, marks, run.label if len(measured) > 1 else ""))
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),

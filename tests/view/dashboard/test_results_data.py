@@ -44,7 +44,7 @@ def load(results: Path, cache: CampaignCache | None = None) -> list[LoadedCampai
 def chosen(
     results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()
 ) -> ResultsContent:
-    return make_results_content(load(results), metric=metric, axis=axis, datasets=datasets)
+    return make_results_content(load(results), metric=metric, axis_unit=axis, dataset_names=datasets)
 
 
 def chart_of(found: ResultsContent, title: str) -> Chart:
@@ -223,7 +223,7 @@ def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
     assert row["Kind"] == "merge"
-    charts = make_results_content(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
+    charts = make_results_content(CampaignCache().load(entries), metric="Throughput", axis_unit=ABSOLUTE, dataset_names=()).charts
     assert charts
 
 
@@ -247,6 +247,6 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
 
 def test_small_rates_keep_two_figures_in_tables() -> None:
     rates, counts = pd.Series([0.0018, 12.5, float("nan")]), pd.Series([1, 2_000_000])
-    shown = components.make_table(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
+    shown = components.make_table_widget(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
     assert (shown["Rate"].format, shown["Rows"].format) == ("0,0.0000", "0,0")
-    assert components.make_table(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"
+    assert components.make_table_widget(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"

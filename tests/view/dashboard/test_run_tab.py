@@ -159,7 +159,7 @@ def test_the_output_and_the_result_of_each_job_can_be_shown(tmp_path: Path) -> N
     assert "log of 1" in texts(view.run.layout)
     click(view, "Result 1")
     assert view.tabs.value == "Results"
-    assert [entry.folder.name for entry in view.results.chosen_entries] == ["mine"]
+    assert [entry.folder.name for entry in view.results.chosen_campaigns] == ["mine"]
 
 
 def test_only_what_the_service_says_can_be_cancelled_and_a_refusal_is_a_sentence(tmp_path: Path) -> None:
