@@ -195,8 +195,8 @@ def launch_sweep(
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
 
-    `quiet`: show no progress; `print_duration`: print how long several launches take. Returns the result, the comparison if
-    there is a gate, and the exit status.
+    `quiet`: show no progress; `print_duration`: print how long several launches take. Returns the result, the
+    comparison if there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
@@ -211,7 +211,7 @@ def launch_command(
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a command's campaign, then check its gate, for the command ``exec``.
 
-    `quiet`: show no progress. Returns as `launch_sweep` does.
+    `quiet`: show no progress. Returns the result, the comparison if there is a gate, and the exit status.
     """
     from merge_bench.command.command_campaign import run_command_campaign
 
@@ -220,7 +220,8 @@ def launch_command(
 
 
 def make_command_gate(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
-    """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
+    """Make the gate that the options of ``exec`` ask for, None if they ask for none; raises UsageError if it cannot work.
+    """
     from merge_bench.regressions.gates import RegressionGate
 
     runs = len(planned.head.runs)
@@ -231,7 +232,7 @@ def make_command_gate(planned: CommandCampaign, options: RunOptions) -> Regressi
 def _measure_and_judge(
     measure: Callable[[Progress], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
 ) -> tuple[Result, CompareDocument | None, int]:
-    """Make the `launches` of each run with `measure`, then check the gate."""
+    """Make the `launches` of each run by calling `measure`, then check the gate; returns as `launch_sweep` does."""
     from merge_bench.view.progress import make_progress
 
     if gate is not None and (doubt := gate.power_warning(launches)) is not None:
@@ -371,7 +372,7 @@ def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
 
 
 def _as_python_dict(document: Struct) -> Document:
-    """The document that ``--json`` prints, as Python's dicts and lists."""
+    """The document that ``--json`` prints, as dicts and lists of Python."""
     from merge_bench.view.streams import encode_document
 
     plain: Document = json.loads(encode_document(document))

@@ -109,7 +109,7 @@ class GateNotMet(MergeBenchError):
 
 
 class GateWithoutBaseline(GateNotMet):
-    """A gate had nothing to compare with."""
+    """A gate found nothing to compare the result with."""
 
     code = "nothing-compared"
 
@@ -118,7 +118,7 @@ def convert_system_error(error: OSError) -> MergeBenchError:
     """Convert an error of the operating system, which no other code expected, into an error of this program.
 
     An error about a file's name is a wrong usage: names come from options, the environment, configs and batch systems,
-    and launches turn what happens inside of them into failures.
+    and launches turn errors inside of them into failures.
     """
     name = error.filename if error.filename is not None else error.filename2
     if name is None:
@@ -127,7 +127,10 @@ def convert_system_error(error: OSError) -> MergeBenchError:
 
 
 def require_library(library: str, package_extra: str, needed_for: str) -> None:
-    """Raise UsageError if `library`, which `needed_for` needs and the package's `package_extra` brings, is not installed."""
+    """Raise UsageError if `library` is not installed.
+
+    `needed_for`: what needs it; `package_extra`: the extra of this package that installs it.
+    """
     if importlib.util.find_spec(library) is None:
         raise UsageError(f"{needed_for} needs {library}, which is not installed; run: pip install 'merge-bench[{package_extra}]'")
 
@@ -141,8 +144,10 @@ def print_message(message: str, remedy: str | None = None) -> None:
 
 
 def mark_unprintable(text: str, kept_characters: str = "") -> str:
-    """Replace every unprintable character of a text by a visible mark, such as a terminal's control characters and
-    marks that change the direction of writing; `kept_characters`: characters that stay as they are.
+    """Replace every unprintable character of a text, such as a control character, by a visible mark.
+
+    Marks that change the direction of writing are unprintable, too. `kept_characters`: characters that stay as they
+    are.
     """
     if text.isprintable():
         return text
@@ -172,7 +177,7 @@ def stdout_and_stderr_are_same() -> bool:
 
 
 def _stderr_terminal_columns() -> int | None:
-    """The width, in columns, of the terminal that standard error is; None if it is a file or a pipe."""
+    """The width of the terminal that standard error writes to, in columns; None if it is a file or a pipe."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
     except (OSError, ValueError):
@@ -180,7 +185,10 @@ def _stderr_terminal_columns() -> int | None:
 
 
 def wrap_text(text: str, line_length: int | None, indent: str = "") -> str:
-    """Break a text into lines of at most `line_length`, all but the first indented; commands to copy stay on one line."""
+    """Break a text into lines of at most `line_length` characters, all but the first indented by `indent`.
+
+    Commands to copy stay on one line.
+    """
     if not line_length:
         return text
     joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)

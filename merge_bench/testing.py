@@ -45,7 +45,10 @@ Failures = Mapping[str, Exception]
 
 @contextlib.contextmanager
 def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange] | None = None) -> Iterator[None]:
-    """Have launches in this block use threads of this process for workers; `exchange`: the data plane between them."""
+    """Run launches within the ``with`` block with threads of this process as workers.
+
+    `failures`: steps that fail, each with its error; `exchange`: the data plane between the threads.
+    """
 
     def exchange_class(name: str) -> type[Exchange]:
         return exchange or QueueExchange
@@ -75,7 +78,7 @@ def _current_process() -> Any:
 
 
 class QueueExchange(Exchange):
-    """A data plane between threads."""
+    """A data plane between workers that are threads of one process: queues that copy buffers."""
 
     title = "queues"
     _ends_by_address: ClassVar[dict[bytes, QueueExchange]] = {}
@@ -141,7 +144,7 @@ def _view_as_bytes(array: Any) -> Bytes:
 
 
 class _ThreadSession(cluster_session.Session):
-    """A session whose workers are threads."""
+    """A session of a launch whose workers are threads of this process."""
 
     def __init__(self, failures: Failures, *session_arguments: Any) -> None:
         super().__init__(*session_arguments)
@@ -225,7 +228,7 @@ class _ThreadWorkers(WorkerCalls):
 
 
 def _make_fake_worker_process(deliver_event: Callable[[Mapping[str, Any]], None]) -> Any:
-    """A stand-in for a worker's process: it has the plugin of the merge, and a loop that delivers events at once."""
+    """Make a stand-in for a worker's process: it has the merge's plugin, and a loop that delivers events at once."""
     process = SimpleNamespace(
         loop=SimpleNamespace(add_callback=lambda function, *arguments: function(*arguments)),
         log_event=lambda topic, message: deliver_event(message),

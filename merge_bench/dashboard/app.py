@@ -57,7 +57,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     """The dashboard of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
     Several pages can share `index`, which lists the campaigns, and `cache`. Runs are started through a `queue`; without
-    one there is no tab for that. `pace`: gives the least seconds between two updates.
+    one there is no tab for that. `pace`: a function that gives the least seconds between two updates.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         return self._entries or self.index.entries()
 
     def set_listed_campaigns(self, entries: tuple[ResultEntry, ...]) -> None:
-        """Have every tab use these campaigns, which `index` just listed, and show what the listing could not read."""
+        """Have every tab use `entries`, the campaigns just listed, and show which results could not be read."""
         problem = self.index.problem
         self._problem.param.update(value=problems_html([problem] if problem else []), visible=bool(problem))
         self._entries = entries
 
     def end_page_when(self, end_reason: Callable[[], str]) -> None:
-        """Call `end_reason` regularly; once it returns a text, show only that text and end all updates."""
+        """Call `end_reason` regularly; once it returns a text, show that text alone and end all updates of the page."""
 
         def end_page_for_reason(reason: str) -> None:
             if reason:
@@ -147,13 +147,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._session.schedule_updates(SCAN_SECONDS, end_reason, end_page_for_reason)
 
     def _show_in_results_tab(self, folder_names: Sequence[str]) -> None:
-        """Show the results in these folders in the Results tab."""
+        """Select the results in folders with these names in the Results tab, and show that tab."""
         self._entries = self.index.refresh(folder_names)  # they can be newer than the last listing
         self.results.choose_campaigns(folder_names)
         self.tabs.value = "Results"
 
     def _show_in_live_tab(self, folder_name: str) -> None:
-        """Show the campaign in this folder, which was started here and has its first record, while it runs."""
+        """Show the campaign in this folder, which was started here and has its first record, in the Live tab."""
         self._entries = self.index.refresh([folder_name])
         self.live.choose_newest_campaign()
         self.tabs.value = "Live"
@@ -164,8 +164,8 @@ def make_dashboard_application(
 ) -> BokehTornado:
     """Make the web application that serves dashboard pages, on the event loop of this thread.
 
-    `allowed_hosts`: whose pages may connect; `queue_of_session`: gives the queue of a session by its name; `least_update_seconds`: the least seconds
-    between two updates of a page.
+    `allowed_hosts`: those whose pages may connect; `queue_of_session`: gives the job queue of a session by the
+    session's name; `least_update_seconds`: gives the least seconds between two updates of a page.
     """
     pn.extension("tabulator")
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.

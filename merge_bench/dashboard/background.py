@@ -31,10 +31,10 @@ Data = TypeVar("Data")
 
 @dataclass(frozen=True)
 class PageUpdatePauses:
-    """The seconds that a `PageSession` waits.
+    """How long a `PageSession` waits, in seconds.
 
-    `drawn`: the shortest pause after something was drawn; `look`: the longest between two looks at whether something is
-    to be done; `answer`: the longest time to wait for an answer of the page.
+    `drawn`: at least, after something was drawn; `look`: at most, until it looks again whether an update is due;
+    `answer`: at most, for an answer of the page.
     """
 
     drawn: float = 0.5
@@ -83,13 +83,13 @@ class PageSession:
         show_update: Callable[[Data], object],
         is_due: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Repeat: call `read_update` in a thread, call `show_update` with its result, and pause for `pause_seconds`.
+        """Repeat: call `read_update` in a thread, `show_update` with its result, and pause for `pause_seconds`.
 
-        After a `show_update` that returned True the pause is at least `PageUpdatePauses.drawn`, and lasts until the page answers
-        and then as long again as its answer took: a browser that gets new figures faster than it can draw them does
-        nothing else, and ignores clicks.
+        After a `show_update` that returned True the pause is at least `PageUpdatePauses.drawn`, and lasts until the
+        page answers and then as long again as its answer took: a browser that gets new figures faster than it can draw
+        them does nothing else, and ignores clicks.
 
-        `is_due`: whether to update now; called before the work, and again before its result is shown.
+        `is_due`: whether to update now; called before `read_update`, and again before its result is shown.
         """
         if self._loop is not None:
             again = self._repeat_updates(pause_seconds, read_update, show_update, is_due)
@@ -124,7 +124,8 @@ class PageSession:
         return not self.page_ready.is_page_hidden
 
     def run_handler_on_loop(self, handler: Callable[[], None]) -> None:
-        """Call `handler`, which handles an event of the page, on the event loop, in the order of events."""
+        """Call `handler`, which handles an event of the page, on the event loop; handlers run in the order of events.
+        """
         if self._loop is None:
             handler()
         else:
@@ -137,7 +138,7 @@ class PageSession:
             pn.io.push_notebook(*shown)
 
     def cancel_updates(self) -> None:
-        """Cancel all repeated updates."""
+        """Cancel all repeated updates of the page."""
         for task in self._tasks:
             task.cancel()
 
@@ -191,7 +192,7 @@ class PageSession:
             return False
 
     async def _show_under_document_lock(self, show_update: Callable[[], object]) -> bool:
-        """Call `show_update` under the document's lock and wait for its end; returns whether `show_update` returned True."""
+        """Call `show_update` under the document's lock and wait for its end; returns whether it returned True."""
         if self._document is None:
             return show_update() is True
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -232,7 +233,7 @@ class PageReadyField:
         return bool(self._model.disabled)
 
     def request_page_answer(self) -> asyncio.Future[None]:
-        """Ask the page for an answer; returns a future that ends with it.
+        """Ask the page to answer once it has drawn everything; returns a future that is done when the answer arrives.
 
         To be called under the document's lock, on the event loop.
         """
@@ -254,7 +255,7 @@ def _set_future_done(future: asyncio.Future[None]) -> None:
 
 
 class CachedLastResult(Generic[*Arguments, Result]):
-    """Calls `make`, and keeps its result for the last arguments; if it raises, that of `make_failed` for the reason."""
+    """Calls `make` and keeps its result until the arguments change; an error becomes `make_failed` of its message."""
 
     def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
         self._make, self._make_failed = make, make_failed

@@ -71,7 +71,7 @@ def make_html_widget(content: str = "", **options: Any) -> pn.widgets.StaticText
 
 
 def empty_state_html(missing_thing: str, command: str) -> str:
-    """HTML that says that a folder has no `missing_thing` yet, such as a run, and which command makes one."""
+    """HTML for an empty folder: that it has no `missing_thing`, such as a run, and the command that makes one."""
     return (
         f"<p>This folder contains no {escape(missing_thing)} yet. Start one with "
         f"<code>python -m merge_bench {escape(command)}</code>; it appears here automatically.</p>"
@@ -85,9 +85,9 @@ def heading_html(title: str, terms: Sequence[str] = ()) -> str:
 
 
 def make_card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) -> pn.Column:
-    """Make a framed part of a tab: a heading with the definitions of `terms`, and `body` below.
+    """Make a framed part of a tab: a heading with the definitions of `terms`, and the parts `body` below.
 
-    `width`: at least so many pixels; None: as wide as its row, which it has alone.
+    `width`: the least width in pixels; None: as wide as its row, which has no other card.
     """
     # Styles, because a row adds up its parts' widths.
     styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
@@ -160,9 +160,10 @@ def make_table_widget(
 ) -> Any:
     """Make a table of plain text and numbers, which a click on its header sorts.
 
-    A header shows the definition of its word under the pointer, if there is one; `terms`: of which term instead. A cell
-    shows its whole text. The last column takes the room that is left; in a narrow window the table scrolls by itself.
-    Not `fit_columns` with columns that are hidden there: they stay hidden when there is room again.
+    A header shows the definition of its word under the pointer, if there is one; `terms`: for some columns, the term
+    whose definition is shown instead. A cell shows its whole text. The last column takes the room that is left; in a
+    narrow window the table scrolls by itself. Not `fit_columns` with columns that are hidden there: they stay hidden
+    when there is room again.
     """
     defined = {column: column for column in frame.columns if find_definition_index(column) is not None} | dict(
         terms or {}
@@ -198,9 +199,8 @@ def make_data_frame(
 ) -> pd.DataFrame:
     """Make a data frame whose column types do not depend on whether there are rows.
 
-    `float_columns`, `integer_columns`: the names of columns of numbers and of whole numbers; others are objects.
-
-    Texts come from results, so that unprintable characters in them are made visible.
+    `float_columns`, `integer_columns`: their names; other columns are objects. Texts come from results, so that
+    unprintable characters in them are made visible.
     """
     kinds = {name: float if name in float_columns else int if name in integer_columns else object for name in columns}
     cells = {

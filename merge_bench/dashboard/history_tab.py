@@ -34,8 +34,8 @@ _MOST_SHIFTS, _RECENT_RESULTS = 20, 100
 class HistoryContent:
     """What the History tab shows.
 
-    `options`: names of series by title; `document`: the history of one; `metrics`: what was measured of it, the main
-    metric first; `problem`: why there is none.
+    `options`: the names of all series by their titles; `document`: the history of the chosen series; `metrics`: the
+    metrics of that series, the main one first; `problem`: why there is no history.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -45,9 +45,9 @@ class HistoryContent:
 
 
 def read_history_content(results: Path, series_name: str, metric: str) -> HistoryContent:
-    """Read the history of the series named `series_name` in `results`; if there is none, of that with the newest result.
+    """Read the history of one series in the folder `results`; by default of the series with the newest result.
 
-    A series without the `metric` is shown in its main one.
+    A series that lacks the `metric` is shown in its main one.
     """
     index = HistoryIndex([results] if results.exists() else [])
     all_series = index.list_series()
@@ -65,7 +65,7 @@ def read_history_content(results: Path, series_name: str, metric: str) -> Histor
 class HistoryView:
     """The History tab. At first it shows the series with the newest result.
 
-    `compare`: shows the results with these names in the Results tab.
+    `compare`: a function that shows the results in folders with the given names in the Results tab.
     """
 
     def __init__(

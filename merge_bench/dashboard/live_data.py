@@ -44,10 +44,9 @@ from merge_bench.view.titles import is_tuning_campaign, failure_logs_path, failu
 class CampaignProgress:
     """The progress of a campaign; `left`: how long the rest takes, as text; empty if that is not known.
 
-    `launches`, `failed`: how many launches were completed, and how many failed.
-
-    `share`: how much is done, 0 to 1; of a tuning, which decides as it goes how much it measures, the share of its
-    budget's time, and what is planned is None. `doing`: what happens now; `stage`: of a tuning that goes on.
+    `launches`, `failed`: how many launches were completed, and how many failed. `share`: the part that is done, 0 to 1;
+    of a tuning, which decides as it goes how much it measures, the share of its budget's time. What is planned is None
+    for a tuning. `doing`: what happens now; `stage`: the stage of a running tuning.
     """
 
     launches: int = 0
@@ -174,7 +173,7 @@ def is_finished_launch(launch: Launch) -> bool:
 
 
 def tuning_stage_html(progress: CampaignProgress) -> str:
-    """HTML that says what a tuning does now; empty for other campaigns."""
+    """HTML of a sentence on the current stage of a tuning; empty for other campaigns."""
     stage = progress.stage
     return f"<p>Now {as_html(stage.doing)}; {as_html(progress.doing)}.</p>" if stage else ""
 
@@ -191,8 +190,8 @@ FAILED, WARNING = "failed", "warning"
 class IterationPoint:
     """A timed iteration as a point of the figures; rates are bytes per second, None if not measured.
 
-    `number`: from 1 over the whole campaign; `index`: in its launch; `style_index`: the number of its config's colour and marker; `value`:
-    of the main metric of a command.
+    `number`: from 1 over the whole campaign; `index`: in its launch; `style_index`: the number of its config's style;
+    `value`: that of the main metric of a command.
     """
 
     number: int
@@ -262,7 +261,7 @@ class LiveCampaignState:
 class IterationPointCollector:
     """The timed iterations of a campaign, collected as its records come in.
 
-    Of a command these are its launches that passed their checks; `metric`: its main metric, None for merges.
+    For a command they are its launches that passed their checks; `metric`: its main metric, None for merges.
     """
 
     metric: Metric | None = None
@@ -297,9 +296,9 @@ class IterationPointCollector:
         return self.timed[before:]
 
     def _assign_series_style(self, config: str, plan_index: int) -> None:
-        """Choose the name and the look of a run at its first launch, the same as in reports.
+        """Choose the name and the style of a run at its first launch, the same as in reports.
 
-        Planned runs come first, so that no look changes when a campaign grows.
+        Planned runs come first, so that no style changes when a campaign grows.
         """
         if (config, plan_index) not in self._names and self._head is not None:
             self._names = {**label_planned_runs(self._head), **self._names}
@@ -324,7 +323,8 @@ class IterationPointCollector:
 
 
 def make_live_campaign_state(campaign: Campaign, *, running: bool = True) -> LiveCampaignState:
-    """Return the state of `campaign`; `running`: whether a process of this machine writes its records."""
+    """Return the state of `campaign` for the Live tab; `running`: whether a process of this machine writes its records.
+    """
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = campaign_progress(campaign, running=running)

@@ -103,12 +103,11 @@ def legend_html(chart: Chart) -> str:
 
 
 class IterationRatesFigure:
-    """A figure with a point for the rate of each iteration, in GiB/s; `configs_legend_html`: HTML that names the configs.
+    """A figure with a point for the rate of each iteration, in GiB/s; for commands, for the main metric of each launch.
 
-    Of commands, the field ``value``, it has a point for the main metric of each launch.
-
-    Unlike a `Chart` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
-    follows a column fails while the column is empty.
+    The field ``value`` chooses the latter. Unlike a `Chart` the figure sends only new points: there may be very many.
+    It has no legend of Bokeh's, because one that follows a column fails while the column is empty;
+    `configs_legend_html` is its legend.
     """
 
     def __init__(self, field: str) -> None:
@@ -131,7 +130,7 @@ class IterationRatesFigure:
         """Show the values of another main metric of a command."""
         if metric is not None:
             self._unit = DisplayUnit.for_recorded_unit(metric.unit)
-            self._title = self._unit.heading(metric.name)
+            self._title = self._unit.metric_heading(metric.name)
             self.figure.yaxis.axis_label = escape_for_canvas(self._title)
 
     def add_points(self, points: Sequence[IterationPoint], *, replace_all: bool) -> None:
@@ -159,7 +158,7 @@ class IterationRatesFigure:
         self._drawn.show_chart(self._empty_chart())
 
     def _x_position(self, point: IterationPoint) -> int:
-        """The place of a point on the horizontal axis."""
+        """The position of a point on the horizontal axis."""
         return point.launch if self._field == VALUE else point.number
 
     @property
@@ -181,7 +180,7 @@ def _legend_entries_html(symbols: Mapping[str, str]) -> str:
 def worker_bandwidth_chart(workers: Sequence[WorkerFigures], missing_reasons: Mapping[int, str]) -> Chart:
     """Make a chart of the bandwidth of every worker in GiB/s, where the slowest is hatched.
 
-    `missing_reasons`: why workers have no bandwidth, by rank; if there are few, it stands below the place of the bar.
+    `missing_reasons`: why workers have no bandwidth, by rank; for few workers they stand below the bars' positions.
     """
     slowest = slowest_rank(workers)
     measured = [(worker, rate / GIB) for worker in workers if (rate := worker.bandwidth.mean) is not None]
@@ -232,7 +231,7 @@ def memory_peaks_chart(workers: Sequence[WorkerMemory]) -> Chart:
 
 
 def _chart_by_rank(unit: str, rank_labels: Mapping[int, str], groups: Sequence[MarkGroup], y_values: Iterable[float]) -> Chart:
-    """Make a chart with a place for every rank; `rank_labels`: texts below the places; `y_values`: what the y axis covers."""
+    """Make a chart with a position for every rank, labelled by `rank_labels`; its y axis covers `y_values`."""
     x = Axis("Rank", thin_ticks(rank_labels, 32), min(rank_labels, default=0) - 0.5, max(rank_labels, default=0) + 0.5)
     return Chart(x, _axis_from_zero(unit, y_values), tuple(groups), HEIGHT)
 
@@ -247,7 +246,8 @@ def _axis_from_zero(unit: str, values: Iterable[float]) -> Axis:
 class LiveUpdate:
     """What `LiveView` reads for an update: the points and state of a campaign so far.
 
-    `points`: another object if the campaign changed or is read anew; `read`, `size`: bytes of the records.
+    `points`: another object if the campaign changed or is read anew; `read`: how many of the `size` bytes of its
+    records have been read.
     """
 
     points: IterationPointCollector
@@ -383,7 +383,8 @@ class LiveView:
         return True
 
     def _show_state(self, state: LiveCampaignState, rates_present: Sequence[bool]) -> None:
-        """Show `state`, and only cards that have content; `rates_present`: whether figures of iterations do."""
+        """Show `state`, and only cards that have content; `rates_present`: whether figures of iterations have points.
+        """
         pictures = _worker_charts(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show_chart(picture)
@@ -419,7 +420,7 @@ def _worker_charts(state: LiveCampaignState) -> tuple[Chart, ...]:
 
 
 def _dask_link_html(address: str | None) -> str:
-    """HTML of a link to Dask's own dashboard, if `address` is that of a page: records may hold anything."""
+    """HTML of a link to Dask's own dashboard, if `address` is a web address: records may contain anything."""
     if address is None or not re.fullmatch(r"https?://[^\s\"'<>]+", address):
         return f'<p class="soft">{as_html(NO_DASK_PAGES)}</p>'
     link = f'<a href="{as_html(address)}" target="_blank" rel="noopener noreferrer">Dask\'s own dashboard</a>'
@@ -460,7 +461,7 @@ def _count_of_total_text(count: int, planned: int | None) -> str:
 
 
 def _headline_tiles_html(points: IterationPointCollector, bandwidth: float | None, state: LiveCampaignState) -> str:
-    """HTML of large figures: of the last launch, or of an ended campaign's fastest config."""
+    """HTML of the main figures, in large type: of the last launch, or of an ended campaign's fastest config."""
     tiles = {"Verified": state.checks} if state.checks else {}
     tiles |= state.figures if state.conclusion else _last_launch_values(points, bandwidth, state)
     kind = "good" if "all passed" in state.checks else "bad" if "wrong" in state.checks else ""

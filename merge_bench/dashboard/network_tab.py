@@ -40,7 +40,7 @@ class NetworkContent:
 
 
 def make_network_content(loaded_campaigns: Sequence[LoadedCampaign], dataset_names: Sequence[str]) -> NetworkContent:
-    """Make the charts and table of network measurements in `loaded_campaigns` and published datasets, `dataset_names`."""
+    """Make charts and table of the network measurements of campaigns and of published datasets."""
     problems = [one.problem for one in loaded_campaigns if one.problem]
     campaigns = [one.campaign for one in loaded_campaigns if one.campaign is not None]
     measured: list[tuple[Campaign, Row]] = []
@@ -59,7 +59,7 @@ def make_network_content(loaded_campaigns: Sequence[LoadedCampaign], dataset_nam
 
 
 def _probe_rows_data_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Make the table of network measurements, a row for each of `rows`."""
+    """Make the data frame of network measurements, with a row for each of `rows`."""
     values = [(row_quantity(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],

@@ -58,8 +58,8 @@ _MOST_PROBLEMS = 4
 class ResultsContent:
     """What the Results tab shows of the chosen campaigns.
 
-    `figures`: of merges, `of_commands`: of commands, a table each; `unjudged`: why there is no verdict; `doubts`:
-    configs with a warning that they exceeded the limit of the link.
+    `figures`: the table of merges; `of_commands`: a table for each command; `unjudged`: why there is no verdict;
+    `doubts`: configs with a warning that they exceeded the limit of the link.
     """
 
     figures: tuple[Column, ...] = ()
@@ -80,7 +80,10 @@ def campaigns_data_frame(
     *,
     deleted_ids: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Make a table of campaigns, a row for each of `entries`, in their order; `deleted_ids`: ids of the deleted ones."""
+    """Make a table of campaigns, a row for each of `entries`, in their order.
+
+    `figures_of_entry`: gives the figures of a campaign, if they are known; `deleted_ids`: ids of deleted campaigns.
+    """
     all_figures = [figures_of_entry(entry) or CampaignFigures() for entry in entries]
     listed = list(zip(entries, all_figures, strict=True))
     columns: dict[str, list[Any]] = {
@@ -101,9 +104,10 @@ def campaigns_data_frame(
 def make_results_content(
     loaded_campaigns: Sequence[LoadedCampaign], *, metric: str, axis_unit: str, dataset_names: Sequence[str]
 ) -> ResultsContent:
-    """Make what the tab shows of `loaded_campaigns` campaigns.
+    """Make what the Results tab shows of some campaigns.
 
-    `metric`: its name; `axis_unit`: absolute rates or shares of the link limit; `dataset_names`: published results beside them.
+    `metric`: its name; `axis_unit`: absolute rates or shares of the link limit; `dataset_names`: published results to
+    show beside them.
     """
     problems = tuple(one.problem for one in loaded_campaigns if one.problem)
     readable = [one.campaign for one in loaded_campaigns if one.campaign is not None]
@@ -161,14 +165,14 @@ def _command_median_columns(command: str, runs: Sequence[SourceRun]) -> list[Col
     for metric in metrics_of(source.run for source in runs):
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
-        columns.append(Column(unit.heading(metric.name), [unit.format_value(median) for median in medians]))
+        columns.append(Column(unit.metric_heading(metric.name), [unit.format_value(median) for median in medians]))
     columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
     failed = [source.of_command.failed_launches for source in runs]
     return [*columns, Column("Failed", [str(count) for count in failed] if any(failed) else [])]
 
 
 def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Chart]:
-    """Yield charts of commands: of every metric its medians, if there are several runs, and each launch."""
+    """Yield the charts of each command: for every metric the medians of several runs, and each launch."""
     for command, runs in islice(commands.items(), _MOST_PROBLEMS):
         for metric in metrics_of(source.run for source in runs):
             name = command if len(commands) > 1 else ""
@@ -228,7 +232,7 @@ def _add_comparison(
 def _listed_workload_text(entry: ResultEntry, figures: CampaignFigures) -> str:
     """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine.
 
-    Of a command: the command.
+    For a campaign of a command: the command.
     """
     if entry.kind == COMMAND:
         return workload_text(entry.plans)
@@ -242,7 +246,7 @@ class ResultsUpdate:
     """What `ResultsView` reads for an update: the table's rows, the content for the chosen campaigns, and their count.
 
     `rows` and `content` are the objects of the last update if nothing in them has changed. `own`: whether any campaign
-    is one of the folder's, not only a shipped or published one.
+    is in the folder itself, not only shipped or published ones.
     """
 
     rows: pd.DataFrame
@@ -353,7 +357,10 @@ class ResultsView:
         return ResultsUpdate(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
     def _make_table_rows(self, entries: Sequence[ResultEntry], added_names: Collection[str] = ()) -> pd.DataFrame:
-        """Make the table's rows: new campaigns get the next places, deleted ones keep theirs."""
+        """Make the table's rows: new campaigns get the next positions, deleted ones keep theirs.
+
+        `added_names`: folders to list even if they are too old for it.
+        """
         current = {entry.id: entry for entry in entries}
         placed = {entry.id for entry in self._placed}
         listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in added_names)

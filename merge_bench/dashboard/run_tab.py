@@ -37,9 +37,9 @@ _MOST_ROWS = 50
 class JobQueue(Protocol):
     """Queues, lists and cancels the jobs of a service, for the holder of a token.
 
-    `refusal_reason`: why nothing can be queued, or empty; `end_reason`: why the page must end, or empty; `is_logged_in`:
-    whether the holder can log out; `queueable_commands`: those that can be queued, each with the keys of its options. A job has
-    the fields that ``/api/jobs`` gives.
+    `refusal_reason`: why nothing can be queued, or empty; `end_reason`: why the page must end, or empty;
+    `is_logged_in`: whether the holder can log out; `queueable_commands`: those that can be queued, each with the keys
+    of its options. A job has the fields that ``/api/jobs`` gives.
     """
 
     @property
@@ -103,11 +103,12 @@ class RunForm:
 
     @property
     def filled_options(self) -> dict[str, str]:
-        """The values of the fields that are shown and filled in, by the key of the option."""
+        """The values of the form's fields that are shown and filled in, by the key of the option."""
         return {key: text for key, field in self.fields.items() if field.visible and (text := _typed_field_text(field))}
 
     def _update_command_preview(self) -> None:
-        """Show the fields that fit, and say what each chosen config does and which command a click on Start queues."""
+        """Show the fields that the command has, what each chosen config does, and the command that Start would queue.
+        """
         files = any(_typed_field_text(self.fields[name]) for name in ("left", "right"))
         for key, field in self.fields.items():  # only generated tables have a size to choose, only files have keys
             taken = key in self._commands[self.command.value] and (key != "chunk" or self.command.value in _MERGING)
@@ -155,7 +156,8 @@ class RunUpdate(NamedTuple):
 class RunView:
     """The Run tab. It shows the output of the job that was chosen or started here, else of the running or newest one.
 
-    `compare`: shows results of these names; `follow`: shows the campaign of this name while it runs.
+    `compare`: a function that shows the results in folders with the given names; `follow`: one that shows the campaign
+    in a folder with the given name while it runs.
     """
 
     def __init__(
@@ -285,7 +287,7 @@ def _job_wait_text(job: Any, wait_seconds: float, run_seconds: float) -> str:
 
 
 def _duration_text(seconds: float, meaning: str, prefix: str = "") -> str:
-    """``about 3 minutes left``, with `meaning` for ``left`` and `prefix` in front; empty if `seconds` is NaN."""
+    """A duration as text, such as ``; about 3 minutes left`` with a `prefix` and a `meaning`; empty if it is NaN."""
     return f"{prefix}about {format_duration(seconds)} {meaning}" if seconds > 0.0 else ""
 
 

@@ -83,9 +83,9 @@ class UnfinishedTuning:
 class TuningContent:
     """What the Tuning tab shows of one tuning.
 
-    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
-    `progress`: of a tuning that goes on; `steps`: the steps in charts and table; `config`: the text of the found
-    config's file, None if nothing was confirmed; `unfinished`: what there is of a tuning that ended early.
+    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal suggests next;
+    `progress`: that of a running tuning; `steps`: the steps in charts and table; `config`: the text of the found
+    config's file, None if nothing was confirmed; `unfinished`: the measurements of a tuning that ended early.
     """
 
     outcome: str = ""
@@ -103,7 +103,7 @@ class TuningContent:
 
 
 def make_tuning_content(loaded_campaign: LoadedCampaign | None) -> TuningContent:
-    """Make what the tab shows of a campaign of `tune`, ended or running; empty if `loaded_campaign` is None."""
+    """Make what the Tuning tab shows of a campaign of `tune`, ended or running; empty for None."""
     if loaded_campaign is None:
         return TuningContent()
     problems: tuple[str, ...] = (loaded_campaign.problem,) if loaded_campaign.problem else ()
@@ -233,7 +233,8 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
 class TuningUpdate:
     """What `TuningView` reads for an update.
 
-    Ids of tunings by label, the chosen id, its content, and labels of newer tunings without measurements.
+    `options`: the ids of tunings by label; `chosen`: the chosen id; `content`: what it shows; `newer`: the labels of
+    newer tunings without measurements.
     """
 
     options: Mapping[str, str]

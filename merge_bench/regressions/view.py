@@ -159,7 +159,7 @@ def _print_results(page: PageBuilder, series: HistorySeries) -> None:
         for each in series.results
     )
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
-    heads = ("Started\n(UTC)", unit.heading("Value", "\n"), unit.heading("Level", "\n"), "Launches", "Result")
+    heads = ("Started\n(UTC)", unit.metric_heading("Value", "\n"), unit.metric_heading("Level", "\n"), "Launches", "Result")
     page.add_table(*columns_from_rows(heads, rows, (0, 4)))
     differences = [
         [
@@ -212,5 +212,5 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         marks = PointMarks(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(MarkGroup(1, (marks,), "shifts"))
     ticks = {at: days[at] for at in evenly_spread_indexes(len(values), 6)}
-    value_axis = Axis(unit.heading(metric_title(series)))
+    value_axis = Axis(unit.metric_heading(metric_title(series)))
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

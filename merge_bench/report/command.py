@@ -120,7 +120,7 @@ def write_metric_spreads(page: PageBuilder, document: RunDocument) -> None:
     for figure in command_figures(document):
         spread, unit = figure.spread, DisplayUnit.for_recorded_unit(figure.unit)
         ends = [_ends_text(unit, each) for each in (spread.ci95, spread.quartiles, (spread.min, spread.max))]
-        cells.append((unit.heading(figure.name), unit.format_value(spread.median), *ends))
+        cells.append((unit.metric_heading(figure.name), unit.format_value(spread.median), *ends))
     headings = ("Metric", "Median", "95 % interval", "Quartiles", "Min–max")
     page.add_table(*columns_from_rows(headings, cells, [0]), row_mark=figures_mark(document))
 
@@ -158,7 +158,7 @@ def _metric_columns(runs: Sequence[CommandRun], metric: Metric) -> list[Column]:
     medians = [unit.format_value(each.median if each else None) for each in spreads]
     ends = [_ends_text(unit, each.ci95 if each else None) for each in spreads]
     known_ends = ends if set(ends) != {NULL} else []
-    return [Column(unit.heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
+    return [Column(unit.metric_heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
 
 
 def _spread_of(document: RunDocument, metric: str) -> Spread | None:
@@ -227,7 +227,7 @@ def _write_launches(page: PageBuilder, run: Run) -> None:
     for metric in metrics:
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.launch_value(launch)) for launch in run.launches]
-        columns.append(Column(unit.heading(metric.name, "\n"), values))
+        columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     columns.append(Column("Ended", [launch_end_text(launch) for launch in run.launches], text=True))
     page.add_table(*columns)
 
@@ -240,7 +240,7 @@ def _write_iterations(page: PageBuilder, run: Run) -> None:
     for metric in metrics_of([run]):
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
-        columns.append(Column(unit.heading(metric.name, "\n"), values))
+        columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     page.add_table(*columns)
 
 

@@ -44,7 +44,8 @@ _NoFields = msgspec.defstruct("_NoFields", (), forbid_unknown_fields=True)
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """At most `queue` waiting jobs, `job_seconds` of a job, `requests` in a minute of a token, `body_bytes` each."""
+    """Limits of a service: waiting jobs, seconds of a job, a token's requests in a minute, bytes of a request's body.
+    """
 
     queue: int = 1000
     job_seconds: float = 4 * 3600.0
@@ -54,7 +55,7 @@ class ServiceLimits:
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """The service as the answers of requests use it: its database, runner, rules, limits and results.
+    """What the answers of requests use of the service: its database, runner, rules, limits and results.
 
     `hosts`: the values of the header ``Host`` that name this service; `scheme`: http or https; `waiting`: limits how
     many requests wait for `slow`, the thread that reads results; `read_only`: the sentence that a page shows if it may
@@ -83,7 +84,7 @@ class ServiceContext:
         return LoginSessions(self.store, clock=self.clock)
 
     def too_many_requests(self, client: object) -> bool:
-        """Count a request of this client; returns whether it has made too many in this minute."""
+        """Count a request of this client; returns whether the client has made too many requests in this minute."""
         minute = self.clock() // 60
         if minute not in self.counts:
             self.counts.clear()
@@ -92,8 +93,11 @@ class ServiceContext:
 
 
 class AuthorizedRequest(NamedTuple):
-    """A request that passed the checks: the token of who sent it; the number or name in its path (for a route without
-    tokens, its header ``Host``); its body or query."""
+    """A request that passed the checks.
+
+    `token`: that of the sender; `key`: the number or name in its path, or for a route without tokens its header
+    ``Host``; `value`: its body or query.
+    """
 
     token: Token
     key: str
@@ -205,8 +209,8 @@ def show_openapi_document(service: ServiceContext, request: AuthorizedRequest) -
 class ApiRoute:
     """A route of the HTTP interface: method, path, role, and the function that answers.
 
-    `role`: that its token needs, None if it needs no token; `takes`: the type of its body or query; `gives`: that of
-    its answer; `slow`: one of these is answered at a time.
+    `role`: the role that a token needs, None if the route needs no token; `takes`: the type of its body or query;
+    `gives`: the type of its answer; `slow`: whether only one such request is answered at a time.
     """
 
     method: str
@@ -221,7 +225,7 @@ class ApiRoute:
 
     @functools.cached_property
     def path_pattern(self) -> re.Pattern[str]:
-        """Matches the paths of requests of this kind."""
+        """The regular expression of the paths that belong to this route; its groups are number and name."""
         return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({NAME})"))
 
 
@@ -276,7 +280,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def openapi_document(routes: Sequence[ApiRoute], version: str) -> dict[str, Any]:
-    """The OpenAPI document of these routes, made of the structures that validate requests."""
+    """The OpenAPI document of `routes`, made of the structures that validate requests."""
     types = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
     _, schemas = msgspec.json.schema_components([*types, d.RefusalResponse], ref_template=_SCHEMA_REFERENCE)
     for schema in schemas.values():
@@ -322,10 +326,10 @@ def _openapi_json_content(name: str) -> dict[str, Any]:
 
 
 class ApiHandler(RequestHandler):
-    """Checks and answers a request, whatever its path."""
+    """Checks and answers a request of the HTTP interface, whatever its path."""
 
     def initialize(self, service: ServiceContext) -> None:
-        """Called by tornado, as `set_default_headers` and `prepare` are."""
+        """Keep `service`; tornado calls this method, and then `set_default_headers` and `prepare`."""
         self.service = service
 
     def set_default_headers(self) -> None:
@@ -336,7 +340,7 @@ class ApiHandler(RequestHandler):
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
     def compute_etag(self) -> None:
-        """Gives no answer a tag to cache it by."""
+        """Return None, so that answers have no ETag and are not cached."""
 
     async def prepare(self) -> None:
         """Check the request and answer it, whatever its method: tornado's methods `get`, `post`, … are not used."""
@@ -435,7 +439,7 @@ class ApiHandler(RequestHandler):
         self._refuse_request(status_code, f"http-{status_code}", message)
 
     def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
-        """Log mistakes of this program only."""
+        """Log errors of this program, but not those that tornado answers itself, such as a malformed request."""
         if not isinstance(value, HTTPError):
             _LOGGER.error("a request failed", exc_info=(kind, value, trace))
 

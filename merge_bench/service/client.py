@@ -94,7 +94,8 @@ class TokenCheckedHandler(HTTPHandler):
         self._token = token
 
     def http_open(self, request: Request) -> Any:
-        """Called by urllib."""
+        """Open an ``http:`` address for urllib, over a connection on which the service has proved that it knows the token.
+        """
         return self.do_open(_TokenCheckedConnection, request, token=self._token)  # type: ignore[arg-type]
 
 
@@ -102,8 +103,8 @@ class Client:
     """Sends requests to the service at `url`.
 
     `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: for how many
-    seconds a request is repeated that the service cannot answer now, with a pause of `pause` seconds before each;
-    `insecure`: send the token also without TLS.
+    seconds to repeat a request that the service cannot answer now; `pause`: seconds before each repetition; `insecure`:
+    send the token also without TLS.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Client:
         return options_by_job_command()
 
     def queue_run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
-        """Queue a job as the form of a page describes it."""
+        """Queue a job with a command, shipped configs and options, as the form of the Run tab does."""
         return self.queue_job(JobRequest(command=command, configs=list(configs), options=dict(options)))
 
     def queue_job(self, request: JobRequest) -> Job:
@@ -161,7 +162,8 @@ class Client:
         return self._send_request("DELETE", f"/api/jobs/{number}", _json_response_decoder(Job))
 
     def fetch_records(self, job: Job, results: Path) -> Path:
-        """Fetch the records of a job into its folder in `results`, which is returned; other records there are kept."""
+        """Fetch the records of a job into its folder in `results`, which is returned; different records there are kept.
+        """
         if not RESULT_NAME.fullmatch(job.result or ""):
             raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
         folder = results / str(job.result)

@@ -57,15 +57,16 @@ class StoredJob(Struct, frozen=True, kw_only=True):
 
     @property
     def displayed_state(self) -> str:
-        """The state for people: a gate that was not met is a finding, no failure of the job."""
+        """The job's state as people see it: ``gate not met`` instead of ``failed`` if that is why the command failed.
+        """
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 
 class Job(StoredJob, frozen=True, kw_only=True):
-    """A job.
+    """A job, as clients get it.
 
-    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: jobs before it;
-    `log`: the end of the output of one job.
+    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: the number of
+    jobs before it; `log`: the end of its output, where a single job was asked for.
     """
 
     command: str
@@ -97,7 +98,8 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(ScheduleRequest, frozen=True, kw_only=True):
-    """A schedule. `last_job`: the number of its last job; `message`: why no job was queued the last time."""
+    """A schedule, as clients get it. `last_job`: the number of its last job; `message`: why no job was queued last time.
+    """
 
     who: str
     command: str
@@ -114,7 +116,8 @@ class ScheduleList(Struct, frozen=True, kw_only=True):
 
 
 class NamedCommand(Struct, frozen=True, kw_only=True):
-    """A command of the operator. `name`: the option `named` of jobs that run it; `command`: its words, for a shell."""
+    """A command that the operator named. `name`: the option `named` of jobs that run it; `command`: its command line.
+    """
 
     name: str
     command: str
@@ -151,14 +154,20 @@ class ServiceHealth(Struct, frozen=True, kw_only=True):
 
 
 class TokenProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which token is meant (SHA-256 of ``name`` and of its SHA-256, as hexadecimal digits), and a random text."""
+    """Asks for a proof that the service knows a token, before a client sends the token.
+
+    `token`: the SHA-256 of ``name`` and of the token's SHA-256, as hexadecimal digits; `nonce`: a random text.
+    """
 
     token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     nonce: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,64}$")]
 
 
 class TokenProof(Struct, frozen=True, kw_only=True):
-    """HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256."""
+    """A proof that the service knows a token.
+
+    `proof`: HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256.
+    """
 
     proof: str
 
@@ -171,13 +180,13 @@ class RefusalReason(Struct, frozen=True, kw_only=True):
 
 
 class RefusalResponse(Struct, frozen=True, kw_only=True):
-    """The body of every answer that is an error."""
+    """The body of every answer that reports an error."""
 
     error: RefusalReason
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first.
+    """Which series of results to show: only those with this `config`, rows per `chunk`, …; at most `limit`, newest first.
 
     `command`: a text that the command contains.
     """

@@ -80,10 +80,10 @@ class JobRules:
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def command_arguments(self, request: JobRequest) -> list[str]:
-        """Return the arguments of `python -m merge_bench` for a job, without ``--results``, in the folder of the job.
+        """Return the arguments of ``python -m merge_bench`` for a job, without ``--results``, in the folder of the job.
 
         Each value is one word with its option, so that none can become another option. A job of `exec` has the name of
-        its command among them. Raises UsageError.
+        its command among them. Raises UsageError if the job may not have an option or a value.
         """
         options = _options_of_command(request.command)
         words: list[str] = []
@@ -102,7 +102,7 @@ class JobRules:
         return [*request.command.split(), *self._config_arguments(request), *words]
 
     def _option_argument(self, option: Option, text: str) -> str:
-        """The value of an option as the command gets it: of a table or a result its path."""
+        """The text that the command gets for the value of an option: for a table or a result its path."""
         if option.key in TABLES:
             return str(self._find_table(option.key, text))
         if option.key != "against":
@@ -114,7 +114,7 @@ class JobRules:
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _check_named_command(self, request: JobRequest) -> str:
-        """Return the word that names the command of a job; raises UsageError if it, a metric or a check is wrong."""
+        """Return the option that names the command of a job; raises UsageError if name, metric or check is wrong."""
         table = {option.key: option for option in (*ExecOptions.table(), *NamedCommandOptions.table())}
         values: dict[str, Any] = {}
         for key, value in request.options.items():
@@ -127,7 +127,7 @@ class JobRules:
         return f"{NAMED_OPTION}{name}"
 
     def _find_table(self, option_key: str, table_name: str) -> Path:
-        """Find the real path of the table `table_name`, a file or folder in a folder of `tables`; raises UsageError."""
+        """Find the real path of a table in a folder of `tables`; raises UsageError if it is in none of them."""
         for folder in self.tables:
             with contextlib.suppress(OSError, RuntimeError):
                 table = (folder / table_name).resolve()
@@ -160,7 +160,8 @@ def typed_command_line(arguments: Sequence[str]) -> str:
 
 
 def check_job_settings(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
+    """Raise UsageError for the first setting that a job may not have, or whose value a shell could read as a command.
+    """
     for name, value in settings.items():
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:
@@ -179,15 +180,12 @@ def check_job_settings(settings: Mapping[str, str]) -> None:
 
 
 def settings_file_name(settings: Mapping[str, str], name: str | None = None) -> str:
-    """The name of the config file, in the folder of the job, that gets these settings.
+    """The name of the config file that is to hold these settings, in the folder of a job.
 
     Results of one name are one history, so a config keeps its `name` when its settings change. Without one, the same
     settings have the same name.
 
-    Raises
-    ------
-    UsageError
-        If no file can have this name, or it is that of a shipped config, which has other settings.
+    Raises UsageError if no file can have this name, or it is that of a shipped config, which has other settings.
     """
     if name is None:
         return f"job-{hashlib.blake2b(settings_file_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
@@ -252,7 +250,7 @@ def _is_repeatable_text_option(option: Option) -> bool:
 
 
 def _option_value_texts(option: Option, option_key: str, value: object) -> list[str]:
-    """The texts of a value, of which each is a word of its own: several where the option is repeated for each."""
+    """The texts of an option's value, one for each time that the option is given on the command line."""
     several = value if isinstance(value, list) and _is_repeatable_text_option(option) else [value]
     return [_printable_option_text(option_key, each) for each in several]
 

@@ -52,7 +52,7 @@ def check_command_programs(commands: Mapping[str, Sequence[str]]) -> None:
 
 
 def find_named_command(name: object, commands: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The words of the command with this name; raises UsageError, which lists the names, if there is none."""
+    """The words of the command named `name`; raises UsageError, which lists all names, if there is none."""
     if isinstance(name, str) and name in commands:
         return commands[name]
     if not commands:
@@ -61,7 +61,8 @@ def find_named_command(name: object, commands: Mapping[str, Sequence[str]]) -> S
 
 
 def append_named_command(job_arguments: Sequence[str], commands: Mapping[str, Sequence[str]]) -> list[str]:
-    """Add the words of its named command to those of a job; raises UsageError if the name is gone."""
+    """Append the words of a job's named command to its arguments; raises UsageError if the operator removed the name.
+    """
     if list(job_arguments[:1]) != [EXEC]:
         return list(job_arguments)
     name = next(word.removeprefix(NAMED_OPTION) for word in job_arguments if word.startswith(NAMED_OPTION))

@@ -68,7 +68,10 @@ def job_process_ids(service_instance: str) -> list[int]:
 
 
 def end_job_processes(service_instance: str, seconds: float) -> None:
-    """Wait until no process of a job of `service_instance` is left; kill those that are after `seconds`, until none is."""
+    """Wait until no process of a job is left; kill those that are still there after `seconds`.
+
+    `service_instance`: the name of the service whose jobs are meant.
+    """
     deadline = time.monotonic() + seconds
     while left := job_process_ids(service_instance):
         if time.monotonic() >= deadline:
@@ -127,7 +130,7 @@ class JobRunner:
 
     @property
     def can_run_jobs(self) -> bool:
-        """Whether the thread runs, and could start the last job."""
+        """Whether the thread of jobs runs, and could start the last job."""
         return self._thread.is_alive() and not self._stopping and not self._failing
 
     def job_folder(self, number: int) -> Path:
@@ -183,7 +186,7 @@ class JobRunner:
         return end.status if end is not None and end.status != RunFailed.exit_status else None
 
     def _run_job(self, job: StoredJob) -> None:
-        """Run a job until its last process is gone."""
+        """Start a job and wait until its last process is gone; then store how it ended."""
         try:
             words = append_named_command(job.words, self.named_commands)
         except UsageError as error:
@@ -206,7 +209,7 @@ class JobRunner:
         self.store.finish_job(job.id, status, result=self.find_result(job), message=message, interrupted=interrupted)
 
     def _start_process(self, job: StoredJob, arguments: Sequence[str]) -> ChildProcess:
-        """Start the process of a job, with these words, in the job's folder."""
+        """Start the process of a job with the arguments of its command, in the job's folder."""
         folder = self.job_folder(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (config := find_settings_file_name(job.words)) is not None:
@@ -301,7 +304,7 @@ def queue_due_scheduled_jobs(
 
 
 def schedule_times_around(schedule: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
-    """Return the last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds.
+    """Return the last time of a schedule up to `now`, its day, and the first time after `now`; seconds since the epoch.
 
     Raises UsageError if time, zone or days of the schedule do not exist.
     """
@@ -324,7 +327,11 @@ def schedule_times_around(schedule: ScheduleRequest, now: float) -> tuple[float,
 
 
 def _epoch_seconds_at(day: dt.date, time_of_day: dt.time, zone: ZoneInfo) -> float:
-    """The time `time_of_day` on `day`, in seconds; of two the first; if the clock skips it, the next time that exists."""
+    """Seconds since the epoch of a time of day in a time zone.
+
+    Where the clock is set back and the time occurs twice, it is the first; where the clock skips the time, it is the
+    next that exists.
+    """
     local = dt.datetime.combine(day, time_of_day, zone)
     while dt.datetime.fromtimestamp(local.timestamp(), zone).time() != local.time():
         local += dt.timedelta(minutes=1)

@@ -104,7 +104,8 @@ class ServiceResults(ResultsFolder):
 class TokenJobQueue:
     """The queue of jobs for the holder of a token; each call checks the token.
 
-    `token`: returns that token, None once it is invalid; `is_logged_in`: its holder can log out.
+    `token`: a function that returns that token, None once it is invalid; `is_logged_in`: whether its holder can log
+    out.
     """
 
     def __init__(self, service: ServiceContext, token: Callable[[], Token | None], *, is_logged_in: bool = False) -> None:
@@ -129,7 +130,7 @@ class TokenJobQueue:
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
     def queue_run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
-        """Queue a job; raises UsageError or Refused."""
+        """Queue a job with a command, configs and options; raises UsageError or RequestRefused."""
         if reason := self.refusal_reason:
             raise RequestRefused(403, "read-only", reason)
         try:
@@ -147,7 +148,11 @@ class TokenJobQueue:
 
 
 class PageApplicationMaker(Protocol):
-    """Makes the application that answers requests of pages; `queue_of_session`: gives the queue of the session with a name."""
+    """Makes the web application of the dashboard's pages.
+
+    `allowed_hosts`: those whose pages may connect; `queue_of_session`: gives the job queue of a session by the
+    session's name; `least_update_seconds`: gives the least seconds between two updates of a page.
+    """
 
     def __call__(
         self,
@@ -165,12 +170,12 @@ class LoginHandler(ApiHandler):
     """
 
     def initialize(self, service: ServiceContext, ended: str | None = None) -> None:
-        """Called by tornado with what the application has for this handler."""
+        """Keep the service, and the name of the session to end, if any; tornado calls this method."""
         super().initialize(service)
         self.ended = ended
 
     async def prepare(self) -> None:
-        """End a session, begin one, or show the form."""
+        """End a session, begin one, or show the login form."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.set_header("Content-Security-Policy", _POLICY)
         secret, problem = self.get_body_argument("token", ""), ""
@@ -223,7 +228,7 @@ class AuthorizingRouter(Router):
         self.pages = make_page_application(service.results, hosts, queue_of_session, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
-        """Called by tornado with the headers of each request."""
+        """Choose the handler of a request by its headers; tornado calls this method."""
         service, morsel = self._service, request.cookies.get(session_cookie_name(request))
         cookie = None if morsel is None else morsel.value
         match = _SESSION_PATH.fullmatch(request.path)
@@ -252,7 +257,7 @@ class AuthorizingRouter(Router):
 
 @dataclass(frozen=True)
 class DashboardUser:
-    """The only user of a dashboard. `allow_run`: runs can be started, but only after a login."""
+    """The only user of a dashboard. `allow_run`: whether runs can be started, but only after a login."""
 
     allow_run: bool = False
     open_browser: bool = False
@@ -408,7 +413,7 @@ def _no_runs_reason(settings: ServiceSettings, user: DashboardUser) -> str:
 
 
 def make_dashboard_token(service: ServiceContext) -> Token:
-    """Make the token of the page whose address is printed, or of a notebook: it can run jobs unless `read_only`."""
+    """Make the token of a dashboard's own page, or of a notebook; it can run jobs unless the service is `read_only`."""
     return Token(LOCAL, "read" if service.read_only else "run")
 
 
@@ -435,7 +440,8 @@ def _write_browser_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
 
 
 def check_service_can_start(settings: ServiceSettings) -> str:
-    """Return the newest job as text, or ``none``; raises RunFailed if settings or folder would not work."""
+    """Check that a service could start; returns its newest job as text, or ``none``; raises RunFailed if it could not.
+    """
     results = settings.results.resolve()
     try:
         _tls_context(settings)
@@ -475,7 +481,8 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def _host_header_values(settings: ServiceSettings, port: int) -> frozenset[str]:
-    """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
+    """The values of the header ``Host`` that name this service; requests for other names may come from foreign pages.
+    """
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
     hosts = {each.lower() for each in (*allowed_page_origins(settings.address, port), *named)}
     return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})

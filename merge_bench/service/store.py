@@ -111,7 +111,7 @@ class ServiceStore:
         """A name that no other service has, so that its processes can be found."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database file."""
         with self._lock:
             self._connection.close()
 
@@ -135,9 +135,10 @@ class ServiceStore:
         resume: bool = False,
         request_key: str | None = None,
     ) -> tuple[StoredJob, bool]:
-        """Queue a job; returns it, and whether it is new: a job of this token with the same `request_key` is returned instead.
+        """Queue a job; returns it, and whether it is new.
 
-        Raises RequestRefused if `most_queued` jobs wait already.
+        A job of this token with the same `request_key` is returned instead of a new one. Raises RequestRefused if
+        `most_queued` jobs wait already.
         """
         with self.transaction():
             for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", token_name, request_key):
@@ -241,7 +242,10 @@ class ServiceStore:
     # Tokens.
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
-        """Make a token, store its hash, and return it; `replace`: else a token of that name raises UsageError."""
+        """Make a token, store its hash, and return it.
+
+        An existing token of that name is replaced with `replace`; else it raises UsageError.
+        """
         check_token_or_schedule_name(name)
         token = secrets.token_urlsafe(32)
         with self.transaction():
@@ -274,7 +278,7 @@ class ServiceStore:
         return matches[0] if matches else None
 
     def make_proof_for_identifier(self, identifier: str, nonce: str, host: str) -> str:
-        """The proof that the token with this `token_identifier` is known here; a random text if it is not."""
+        """The proof that the store knows the token with this `token_identifier`; a random text if it does not."""
         hashes = (str(row["hash"]) for row in self._query_rows("SELECT hash FROM tokens"))
         own = (each for each in hashes if hmac.compare_digest(token_identifier(each), identifier))
         return make_token_proof(next(own, secrets.token_hex(32)), nonce, host)
@@ -342,8 +346,8 @@ class _LoginSession:
 class LoginSessions:
     """The sessions of logged-in users, with hashes of their cookies and tokens; removing a token ends its sessions.
 
-    `own`: the path of the session that needs no cookie, of who started the dashboard; and its token. `clock`: the
-    seconds by which sessions end.
+    `own`: path and token of the session that needs no cookie, that of the person who started the dashboard. `clock`:
+    the seconds by which sessions end.
     """
 
     store: ServiceStore

@@ -43,9 +43,9 @@ def print_comparison(
 ) -> None:
     """Print the document of ``compare`` on `file` (standard output), the verdicts last.
 
-    `metric`: what the sentences are about; `details`: whether to print the tables; `next_command`: what to do next;
-    `gate_text`: the line about gates that did not fail, printed last. That line, or the error that the command prints below
-    it, has the caveats of the verdicts, which are not printed twice.
+    `metric`: the metric of the verdict sentences; `details`: whether to print the tables; `next_command`: a command to
+    suggest; `gate_text`: the line about gates that did not fail, printed last. That line, or the error that the command
+    prints below the comparison, has the caveats of the verdicts, which are not printed twice.
     """
     below = gate_or_error_text(document, gate_text)
     with print_page_at_exit(file, width) as page:
@@ -71,7 +71,10 @@ def print_comparison(
 
 
 def gate_or_error_text(document: CompareDocument, gate_text: str) -> str:
-    """The text that a command prints below a comparison: `gate_text`, or the error if standard error is the same."""
+    """The text that ends up below a printed comparison, and has its caveats already; else empty.
+
+    It is `gate_text`, the line about gates, or the document's error if standard error is the same terminal or file.
+    """
     return gate_text or (document.error.message if document.error is not None and stdout_and_stderr_are_same() else "")
 
 
@@ -85,10 +88,7 @@ def comparison_as_markdown(document: CompareDocument, *, metric: str) -> str:
 
 
 def write_comparisons(page: PageBuilder, document: CompareDocument, metric: str) -> None:
-    """Put verdicts, figures and differences of each candidate and its baseline on a page.
-
-    The verdict is on `metric`.
-    """
+    """Put verdicts, values and differences of each candidate and its baseline on a page; the verdict is on `metric`."""
     for chosen, comparisons in comparisons_by_candidate(document, metric):
         page.add_heading(title_of_comparison(chosen))
         write_verdict(page, chosen)
@@ -104,7 +104,7 @@ def _write_comparison_tables(
         candidates = [each.candidate_value.median if each.candidate_value else None for each, _ in shown]
         new = [unit.format_value(value) for value, (_, unit) in zip(candidates, shown, strict=True)]
         values = [Column(main_comparison.baseline, old), Column(main_comparison.candidate, new)]
-        name = Column("Metric", [unit.heading(each.metric) for each, unit in shown], text=True)
+        name = Column("Metric", [unit.metric_heading(each.metric) for each, unit in shown], text=True)
         judged = verdict_columns(comparisons)
         strips = [
             draw_ratio_strip_plot([point.ratio for point in each.points]) if each.points else "" for each in comparisons
@@ -124,14 +124,15 @@ def _write_comparison_tables(
 def comparisons_by_candidate(document: CompareDocument, metric: str) -> list[tuple[Comparison, list[Comparison]]]:
     """For each candidate, its comparison with the baseline in `metric`, and its comparisons in all metrics.
 
-    Without a comparison in `metric`, that in the first metric stands for it.
+    If there is no comparison in `metric`, the first element is the comparison in the first metric.
     """
     groups = [list(group) for _, group in groupby(document.comparisons, lambda each: each.pair)]
     return [(next((each for each in group if each.metric == metric), group[0]), group) for group in groups]
 
 
 def labelled_result_folders(document: CompareDocument) -> list[tuple[str, str]]:
-    """The label and the folder of each result: ``A:``, ``B:``, or of a single one ``Result``."""
+    """The label and the folder of each compared result; labels are ``A:``, ``B:``, … or of a single result ``Result``.
+    """
     counts = {each.baseline_result: each.level_of for each in document.comparisons if each.level_of}
     levels = {path: f"level of {count} results, the newest in {path}" for path, count in counts.items()}
     names = (f"{each.letter}:" if each.letter else "Result" for each in document.results)
@@ -167,7 +168,7 @@ def verdict_sentence(comparison: Comparison) -> str:
 
 
 def write_verdict(page: PageBuilder, comparison: Comparison, *, indent: int = 0, text_below: str = "") -> None:
-    """Put the verdict of a comparison and its caveats on a page, except those that the text `text_below` contains."""
+    """Put the verdict of a comparison on a page, with those of its caveats that `text_below` does not contain."""
     page.add_paragraph(verdict_sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
     for caveat in (each for each in comparison.caveats if each not in text_below):
         page.add_paragraph(f"{capitalize(caveat)}.", "yellow", indent=indent)
@@ -190,7 +191,7 @@ def draw_ratio_strip_plot(ratios: Sequence[float], width: int = _STRIP_COLUMNS) 
 
 
 def verdict_columns(comparisons: Sequence[Comparison]) -> list[Column]:
-    """Make the columns of verdict, speed-up, interval, launches and p value, a row for each comparison."""
+    """Make the table columns verdict, speed-up, interval, launches and p value, with a row for each comparison."""
     levels = {each.confidence for each in comparisons if each.confidence is not None}
     interval = f"{format_percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
     corrected = any(each.p_holm not in (None, each.p) for each in comparisons)
@@ -203,7 +204,7 @@ def verdict_columns(comparisons: Sequence[Comparison]) -> list[Column]:
 
 
 def recorded_differences(document: CompareDocument, comparison: Comparison) -> list[Difference]:
-    """The recorded differences between candidate and baseline of a comparison."""
+    """The differences in hosts, settings or versions that a document has for candidate and baseline of a comparison."""
     return [each for each in document.differences if each.pair == comparison.pair]
 
 
@@ -231,7 +232,7 @@ def _ratio_text(comparison: Comparison) -> str | None:
 
 
 def improvement_adjective(unit: str) -> str:
-    """What a candidate with a ratio above 1 is more of: ``fast`` in times and rates, ``good`` in other units."""
+    """The adjective in ``1.08 × as fast``: ``fast`` for units of times and rates, ``good`` for other units."""
     return "fast" if unit.endswith("/s") or unit in ("s", "ms", "us", "µs", "ns", "min", "h") else "good"
 
 
@@ -261,7 +262,10 @@ def _p_value_text(value: float | None) -> str:
 
 
 def noise_floor_text(floor: float, compared: str = "launches") -> str:
-    """``noise floor 1.2 %``; above 100 %, that `compared`, launches or results, differ too much to judge."""
+    """The noise floor as text: ``noise floor 1.2 %``; above 100 %, that the `compared` differ too much to judge.
+
+    `compared`: launches or results.
+    """
     many = f"above 100 %: {compared} differ too much to judge"
     return f"noise floor {many if floor > 1.0 else format_percent(floor)}"
 

@@ -54,7 +54,8 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class NamedValues:
-    """Names with their values, as texts; `row_mark` stands beside values whose name ends with a unit."""
+    """Names with their values, as texts; `row_mark`: a word such as ``unverified`` beside values whose name has a unit.
+    """
 
     rows: tuple[tuple[str, str], ...]
     row_mark: str | None = None
@@ -67,7 +68,7 @@ class NamedValues:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, as groups of columns of the same length; `row_mark` stands at the end of every row.
+    """A table, as groups of columns of the same length; `row_mark`: a word such as ``unverified`` that ends every row.
 
     Where there is no room for all groups side by side, there are several tables, each with the first group.
     """
@@ -93,7 +94,7 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class NextCommandBlock:
-    """The command worth typing next; `does`: what it does, as a phrase."""
+    """A command that the reader is advised to type next; `does`: what the command does, as a phrase."""
 
     command: str
     does: str
@@ -123,10 +124,11 @@ class Section:
 
 @dataclass
 class PageBuilder:
-    """A page to which functions add the blocks of a report.
+    """Collects the blocks of a report, which functions add one after the other.
 
-    `plain`: whether it is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which have
-    drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are absent.
+    `plain`: whether the page is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which
+    have drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are
+    absent.
     """
 
     plain: bool = True
@@ -163,15 +165,20 @@ class PageBuilder:
             self.add_paragraph(line)
 
     def add_named_values(self, *rows: tuple[str, str], row_mark: str | None = None) -> None:
-        """Add rows of a name and a value; `row_mark` stands beside values whose name ends with a unit."""
+        """Add rows of a name and a value; `row_mark`: a word, as ``unverified``, beside values whose name has a unit.
+        """
         self._add_block(NamedValues(rows, row_mark))
 
     def add_table(self, *columns: Column, row_mark: str | None = None) -> None:
-        """Add a table without its empty columns; `row_mark` ends every row."""
+        """Add a table without its empty columns; `row_mark`: a word such as ``unverified`` that ends every row."""
         self.add_wide_table(columns, row_mark=row_mark)
 
     def add_wide_table(self, first_columns: Sequence[Column], *parts: Sequence[Column], row_mark: str | None = None) -> None:
-        """Add a table; if its columns do not fit, they become several tables, each with the columns `first_columns`."""
+        """Add a table of groups of columns; where they do not fit, they become several tables.
+
+        Each of these tables has the columns `first_columns`; `row_mark`: a word such as ``unverified`` that ends every
+        row.
+        """
         groups = [tuple(column for column in group if any(column.cells)) for group in (first_columns, *parts)]
         if any(groups):
             self._add_block(Table(tuple(groups), row_mark))
@@ -188,9 +195,9 @@ class PageBuilder:
             self.add_chart(make_chart())
 
     def add_chart(self, chart: Chart, heading: str = "") -> None:
-        """Add a chart below a heading, unless one of the first two sections has it.
+        """Add a chart below a heading, unless one of the first two sections already has it.
 
-        Of an empty chart there is the heading alone.
+        If the chart is empty, only the heading is added.
         """
         drawing = ChartBlock(replace(chart, source=self.source))
         if any(drawing in section.blocks for section in self.sections[:2]):
@@ -208,12 +215,12 @@ class PageBuilder:
             self.sections[-1].blocks += warning_paragraphs(caution)
 
     def collect_footnote(self, text: str) -> None:
-        """Keep a sentence on why a value is absent, until `add_collected_footnotes`."""
+        """Remember a sentence on why a value is absent, for `add_collected_footnotes`; the same sentence only once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def add_collected_footnotes(self) -> None:
-        """Add the notes that `collect_footnote` kept, and forget them."""
+        """Add the sentences that `collect_footnote` remembered to the page, and forget them."""
         for text in self.notes:
             self.add_paragraph(f"{NULL}  {text}", "dim")
         self.notes.clear()
@@ -224,12 +231,12 @@ class PageBuilder:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """A report as data, for the HTML page and Markdown.
+    """The content of a report, which HTML or Markdown shows.
 
-    `about`: when and where its results were measured, and with what; `state`: a sentence that says why numbers are not
+    `about`: when, where and with what its results were measured; `state`: a sentence that says why numbers are not
     verified, or else the figures of a run, a verdict or the outcome of a tuning; `alarm`: whether `state` is an alarm;
-    `verified`: a sentence about verification, if `state` has none; `decided`: whether its comparison or tuning decided
-    anything; `of_commands`: whether it is about commands alone.
+    `verified`: a sentence about verification, if `state` says nothing about it; `decided`: whether the comparison or
+    tuning decided anything; `of_commands`: whether the report is about commands alone.
     """
 
     title: str
@@ -251,14 +258,14 @@ def warning_paragraphs(caution: Caution) -> list[Block]:
 def columns_from_rows(
     headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Container[int] = ()
 ) -> list[Column]:
-    """Make the columns of a table from its rows; `text_columns`: the indexes, from 0, of columns of text."""
+    """Make the columns of a table from its rows; `text_columns`: the indexes of columns of text, from 0."""
     return [Column(name, cells, at in text_columns) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
 
 
 def rank_matrix_columns(cells: Mapping[tuple[int, int], str], *, are_texts: bool = False) -> list[Column]:
     """Make the columns of a table with a cell for each pair of sending rank (row) and receiving rank (column).
 
-    There are none for more than `LARGEST_MATRIX` ranks.
+    The list is empty for more than `LARGEST_MATRIX` ranks. `are_texts`: whether cells are text, not numbers.
     """
     ranks = sorted({rank for pair in cells for rank in pair})
     if len(ranks) > LARGEST_MATRIX:

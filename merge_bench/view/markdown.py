@@ -26,7 +26,8 @@ _MOST_ROWS = 400
 
 
 def render_report(report: ReportContent, picture_paths: Mapping[int, str]) -> str:
-    """Render a report as Markdown; `picture_paths`: the path of a drawing's picture by the drawing's number, from 1."""
+    """Render a report as Markdown; `picture_paths`: the path of each drawing's picture, by the drawing's number from 1.
+    """
     strong = "**" if report.alarm or report.verified else ""
     lines = [f"# {escape_markdown(report.title)}", "", escape_markdown(report.about), ""]
     lines += [f"> {strong}{escape_markdown(report.state)}{strong}"]
@@ -55,7 +56,10 @@ def escape_markdown(text: str) -> str:
 
 
 def markdown_table_lines(columns: Sequence[Column], row_mark: str = "", *, are_markdown: bool = False) -> Iterator[str]:
-    """The lines of a Markdown table without empty columns; `row_mark` ends rows; `are_markdown`: cells are Markdown."""
+    """The lines of a Markdown table without empty columns; `row_mark`: a word that ends every row.
+
+    `are_markdown`: whether cells are Markdown already.
+    """
 
     def markdown_cell_text(text: str, *, code: bool) -> str:
         if code and text:
@@ -104,7 +108,7 @@ def _fenced_code_lines(text: str) -> Iterator[str]:
 
 
 def _collapsible_table_lines(table: Table) -> Iterator[str]:
-    """The Markdown lines of a table; a long one is folded, and a very long one lacks some rows, too."""
+    """The Markdown lines of a table; a long one is collapsed, and a very long one lacks some rows, too."""
     count = len(table.rows)
     kept = evenly_spread_indexes(count, _MOST_ROWS)
     columns = [replace(column, cells=[truncate(column.cells[at]) for at in kept]) for column in table.columns]

@@ -24,10 +24,11 @@ WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 
 @dataclass(frozen=True)
 class SuggestedCommand:
-    """A command of the program, as words and options; `does`: what it does, as a phrase.
+    """A command of this program that the reader is advised to type next.
 
-    `reports`: whether it writes the report, which does not name this command; `note`: a sentence about what is open;
-    `command_words`: of a person's command that it runs, which follow all options.
+    `words`, `options`: the command line; `does`: what the command does, as a phrase; `reports`: whether it writes the
+    report, which does not suggest it; `note`: a sentence about what is undecided; `command_words`: a command of the
+    user that it runs, which follows all options.
     """
 
     words: tuple[str, ...]
@@ -40,12 +41,12 @@ class SuggestedCommand:
 
     @property
     def command(self) -> str:
-        """The command line, for a shell."""
+        """The suggested command line, for a shell."""
         theirs = ("--", *self.command_words) if self.command_words else ()
         return f"{self.program} {shlex.join([*self.words, *_options_as_arguments(self.options), *theirs])}".rstrip()
 
     def with_program_as_typed(self) -> SuggestedCommand:
-        """The same command, with the program as the user typed it to start this process."""
+        """The same command, beginning with the program as the user typed it, such as ``python -m merge_bench``."""
         return replace(self, program=typed_program_text(ProgramInvocation.of_this_process()))
 
     def quiet_host_advice(self, campaign: Campaign) -> str:
@@ -65,12 +66,12 @@ class SuggestedCommand:
 
 
 def typed_command_unless_in_job(suggestion: SuggestedCommand | None) -> SuggestedCommand | None:
-    """`suggestion` with the program as the user typed it; None in a job of a service, whose client or page shows it."""
+    """`suggestion` with the program as the user typed it; None in a job of a service, whose client shows it instead."""
     return None if suggestion is None or JOB in os.environ else suggestion.with_program_as_typed()
 
 
 def service_machine_suffix() -> str:
-    """``, on the service's machine``, to follow the name of a file in the output of a service's job; else empty."""
+    """The text ``, on the service's machine``, for file names in the output of a service's job; empty elsewhere."""
     return ", on the service's machine" if is_read_on_another_machine(os.environ.get(JOB)) else ""
 
 
@@ -119,7 +120,7 @@ def launchers_of_campaign(campaign: Campaign) -> list[LauncherKind]:
 
 
 def _options_as_arguments(options: GivenOptions) -> list[str]:
-    """Options as words of a command line; an option with several values is repeated."""
+    """Turn options into arguments of a command line; an option with several values is repeated."""
     words: list[str] = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"

@@ -103,7 +103,10 @@ class LogProgress(Progress):
 
 
 def time_left_text(launch_seconds_left: float, later_seconds_left: float | None) -> str:
-    """``3 minutes left``: of a launch, and of the launches after it, if that is known; empty if no time is left."""
+    """The remaining time as text: ``3 minutes left``; empty if no time is left.
+
+    It is that of the running launch and of the launches after it, or if the latter is None, that of the launch alone.
+    """
     if later_seconds_left is None:
         return f"{format_duration(launch_seconds_left)} left of this launch" if launch_seconds_left > 0 else ""
     seconds = launch_seconds_left + later_seconds_left
@@ -111,7 +114,7 @@ def time_left_text(launch_seconds_left: float, later_seconds_left: float | None)
 
 
 def remaining_iterations_seconds(elapsed_seconds: float, done_iterations: int, all_iterations: int) -> float:
-    """The seconds that the other iterations will take, if `done_iterations` of `all_iterations` took `elapsed_seconds` seconds."""
+    """The seconds that the remaining iterations will take, at the speed of those already done; NaN if none is done."""
     return elapsed_seconds / done_iterations * max(all_iterations - done_iterations, 0) if done_iterations > 0 else float("nan")
 
 

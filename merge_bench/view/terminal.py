@@ -152,7 +152,7 @@ def _make_rich_table(
 
 
 def _choose_column_widths(columns: Sequence[Column], spare_width: int) -> list[int]:
-    """Choose the width of each column so that its longest word fits; wide columns give up most.
+    """Choose the width of each column so that its longest word fits; wide columns are narrowed most.
 
     `spare_width`: the screen's width minus what all cells need; it is negative.
     """

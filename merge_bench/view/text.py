@@ -33,7 +33,7 @@ def as_html(text: object) -> str:
 
 
 def keep_cli_options_unbroken(markup: str) -> str:
-    """Mark up HTML so that no line breaks within an option and its number, such as ``--wait-for-quiet 5m``."""
+    """Mark up HTML so that no line breaks within a command's option and its number, as in ``--wait-for-quiet 5m``."""
     return _OPTION.sub(r'<span class="unbroken">\g<0></span>', markup)
 
 
@@ -67,7 +67,7 @@ def format_number(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class DisplayUnit:
-    """The unit in which values of a metric are shown: its `name`, and the `scale` from the records to it.
+    """The unit in which values of a metric are shown: its `name`, and the factor `scale` from the recorded unit to it.
 
     `any_size`: whether values may be tiny or huge, so that these have an exponent.
     """
@@ -78,7 +78,7 @@ class DisplayUnit:
 
     @classmethod
     def for_recorded_unit(cls, unit: str | None) -> DisplayUnit:
-        """The unit for values that the records have in `unit`: GiB/s for B/s, ms for s, any other unit for itself."""
+        """The unit in which to show values recorded in `unit`: GiB/s for B/s, ms for s, any other unit as it is."""
         return _SHOWN_UNITS.get(unit or "", cls(unit or ""))
 
     def format_value(self, value: float | None, *, with_unit: bool = False) -> str:
@@ -89,9 +89,9 @@ class DisplayUnit:
         plain = not self.any_size or not shown or 1e-6 <= abs(shown) < 1e12
         return f"{format_number(shown) if plain else f'{shown:.3g}'} {self.name if with_unit else ''}".rstrip()
 
-    def heading(self, metric: str, between: str = " ") -> str:
-        """The heading of values of a metric: ``wall (ms)``; `between`: what separates the two."""
-        return f"{metric}{between}({self.name})" if self.name else metric
+    def metric_heading(self, metric: str, separator: str = " ") -> str:
+        """The heading of values of a metric: ``wall (ms)``; `separator`: the text between metric and unit."""
+        return f"{metric}{separator}({self.name})" if self.name else metric
 
 
 _SHOWN_UNITS = {"B/s": DisplayUnit("GiB/s", 1 / GIB, any_size=False), "s": DisplayUnit("ms", 1e3, any_size=False)}
@@ -152,7 +152,7 @@ def format_with_binary_prefix(count: float, unit: str = "B") -> str:
 
 
 def evenly_spread_indexes(item_count: int, most_indexes: int) -> Sequence[int]:
-    """Choose indexes of `item_count` items: all, or `most_indexes` of them, evenly spread, the first and last included."""
+    """Choose indexes of `item_count` items: all, or `most_indexes` evenly spread ones, with the first and last."""
     if item_count <= most_indexes:
         return range(item_count)
     return [round(at * (item_count - 1) / max(most_indexes - 1, 1)) for at in range(most_indexes)]
@@ -160,10 +160,10 @@ def evenly_spread_indexes(item_count: int, most_indexes: int) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class TermDefinition:
-    """A term and its meaning; `headings`: further headings of columns and rows that it explains.
+    """A term and its meaning; `headings`: further headings of columns and rows that the definition explains.
 
-    `unit`: its unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
-    reports list it; `of_merges`: whether it has no meaning for commands, and reports about these alone do not.
+    `unit`: the term's unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
+    reports list it; `of_merges`: whether it applies to merges only, so that reports about commands alone leave it out.
     """
 
     term: str

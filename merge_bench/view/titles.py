@@ -29,11 +29,10 @@ _VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 
 def title_of_campaign(campaign_line: CampaignLine, plans: Sequence[RecordedPlan], measured_plans: Collection[int] = ()) -> str:
-    """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``; or that it is a tuning.
+    """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``, or ``Tuning of default: …``.
 
-    Of a command the title has its words instead: ``default and tcp: mpirun -n 2 osu_bw``.
-
-    `measured_plans`: the indexes of the plans that a tuning has measured.
+    Of a command the title has its words: ``default and tcp: mpirun -n 2 osu_bw``. `measured_plans`: the indexes of the
+    plans that a tuning has measured.
     """
     configs = join_names_in_words(config.name for config in campaign_line.configs)
     what = next((plan.probe for plan in plans if plan.probe is not None), None)
@@ -86,7 +85,8 @@ def shell_command_text(command: CommandPlan, letters: int = 72) -> str:
 
 
 def _benchmark_question_texts(plans: Sequence[RecordedPlan]) -> list[str]:
-    """``h2o q1, q2 and q3 (10,000,000 rows)``, alone in a list, if plans are several questions of one benchmark."""
+    """A list of one text, ``h2o q1, q2 and q3 (10,000,000 rows)``, if plans are questions of one benchmark; else empty.
+    """
     questions = dict.fromkeys(plan.question for plan in plans)
     benchmarks = {each.partition(" ")[0] for each in questions}
     if len(questions) < 2 or "" in benchmarks or len(benchmarks) > 1:
@@ -111,7 +111,7 @@ def unusual_engine_names_text(plans: Sequence[RecordedPlan]) -> str:
 def merged_tables_text(plan: RecordedPlan) -> str:
     """The tables of a plan: ``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; or empty.
 
-    The question of a benchmark stands before it, with a colon.
+    The question of a benchmark, with a colon, stands before the tables.
     """
     work = plan.workload
     if work is None or work.left is None or work.right is None:
@@ -124,7 +124,7 @@ def merged_tables_text(plan: RecordedPlan) -> str:
 def plan_workload_text(campaign: Campaign, plan_index: int) -> str:
     """What one plan of a campaign merges, for short: rows per chunk, the question or the tables; or its command.
 
-    `plan_index`: its index.
+    `plan_index`: the plan's index in the campaign.
     """
     recorded = campaign.plans[plan_index] if plan_index < len(campaign.plans) else RecordedPlan()
     work = recorded.workload
@@ -165,15 +165,15 @@ def merge_keys_text(workload: Workload) -> str:
 
 
 def date_text(epoch_seconds: float | None) -> str:
-    """``22 November 2026, 11:00 UTC``, from seconds since the epoch; empty for a time that no calendar has."""
+    """Format seconds since the epoch as ``22 November 2026, 11:00 UTC``; empty for a time that no calendar has."""
     time = utc_time(epoch_seconds)
     return "" if time is None else f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
 def short_time_texts(epoch_seconds: Iterable[float | None], *, with_time_of_day: bool = False) -> list[str]:
-    """Format times as ``25 Nov``, with the year if years differ; as ``25 Nov 14:02`` if `with_time_of_day` or on one day.
+    """Format times as ``25 Nov``, with the year if years differ, and as ``25 Nov 14:02`` if all are on one day.
 
-    `epoch_seconds`: seconds since the epoch.
+    `with_time_of_day`: add the time of day in any case.
     """
     dates = [utc_time(seconds) for seconds in epoch_seconds]
     times = [(f"{d.day} {d:%b}", f"{d:%Y}", f"{d:%H:%M}") if d is not None else ("", "", "") for d in dates]
@@ -192,7 +192,7 @@ def _result_entry_label(entry: ResultEntry) -> str:
 def campaign_ids_by_label(
     entries: Sequence[ResultEntry], entry_label: Callable[[ResultEntry], str] = _result_entry_label
 ) -> dict[str, str]:
-    """The ids of campaigns by their labels in a list, time and `entry_label`: ``25 Nov 14:02 · tcp: … · done``.
+    """The ids of campaigns by the label that a list shows, the start time and `entry_label`: ``25 Nov 14:02 · tcp: …``.
 
     The folder's name is added where two labels are the same, and the year where years differ.
     """
@@ -222,7 +222,7 @@ def recorded_workers(launches: Iterable[Launch]) -> list[Worker]:
 
 
 def campaign_hosts_text(campaign: Campaign) -> str:
-    """The hosts of a campaign's workers, as text."""
+    """The hosts of a campaign's workers, as text: ``node0 and node1``."""
     return join_names_in_words(dict.fromkeys(worker.host for worker in recorded_workers(campaign.launches)))
 
 
@@ -241,10 +241,10 @@ def join_names_in_words(names: Iterable[str]) -> str:
 
 
 def result_source_lines(campaigns: Sequence[Campaign], all_campaigns: Sequence[Campaign] = ()) -> str:
-    """Lines that name the campaigns of a picture, with letter, host and date; of many, the first ones.
+    """Lines below a picture that name its campaigns, with letter, host and date; of many, the first ones.
 
     What the records lack is named as not recorded: host and UCX of an imported result, or of one whose launches failed.
-    `all_campaigns`: all campaigns of the report, if a picture shows some of them.
+    `all_campaigns`: all campaigns of the report, if the picture shows only some of them.
     """
     lines = []
     for number, campaign in enumerate(campaigns[:_MOST_LINES]):
@@ -307,7 +307,7 @@ def failure_location_text(failure: FailureLine, campaign: Campaign) -> str:
 
 
 def _launch_progress_text(launch: Launch) -> str:
-    """How far a launch got: ``after 4 timed iterations``."""
+    """How far a launch got before it failed: ``after 4 timed iterations``."""
     if launch.line is None:
         return "while the cluster started"
     if launch.link is not None or launch.memory is not None:

@@ -57,10 +57,10 @@ HELP = {
 
 @dataclass(frozen=True)
 class ExportedValue:
-    """One number of a result, as it is exported.
+    """One measured number of a result, as it is exported.
 
-    `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a network measurement the range
-    of its launches; None if unknown. `metric`, `unit`: those of a ``command_value``.
+    `name`: a key of `HELP`, which ends in the unit. `interval`: the 95 % interval over launches; for a network
+    measurement the range of its launches; None if unknown. `metric`, `unit`: those of a ``command_value``.
     """
 
     name: str
@@ -71,22 +71,22 @@ class ExportedValue:
 
     @property
     def bencher_measure_name(self) -> str:
-        """Its name in Bencher: ``wall-seconds``, or for a command's metric ``busbw-gb-s``."""
+        """The name of the value in Bencher: ``wall-seconds``, or for a command's metric ``busbw-gb-s``."""
         words = f"{self.metric} {self.unit or 'value'}".lower() if self.metric else self.name
         return re.sub(r"[^a-z0-9]+", "-", words)[:_LONGEST_MEASURE].strip("-") or "value"
 
     @property
     def prometheus_labels(self) -> dict[str, str]:
-        """What distinguishes it from other figures of its name in Prometheus."""
+        """The Prometheus labels of the value: metric and unit for a metric of a command, else none."""
         return {"metric": self.metric, "unit": self.unit} if self.metric else {}
 
 
 @dataclass(frozen=True)
 class ExportedBenchmark:
-    """One config with one problem or command, or one row of a network measurement, with its figures.
+    """A thing measured, as it is exported: a config with a problem or command, or a row of a network measurement.
 
-    `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
-    `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
+    `name`, `labels`: the same for every result that measured the same. `figures`: the values, none if the result was
+    wrong. `verified`: None for network measurements. `measured`: when the last launch began, seconds since the epoch.
     """
 
     name: str
@@ -102,7 +102,7 @@ class ExportedBenchmark:
 def exported_benchmarks(campaigns: Sequence[Campaign]) -> list[ExportedBenchmark]:
     """Return every benchmark of `campaigns`.
 
-    Raises UsageError if two of them have the same name, so that their figures could not be told apart.
+    Raises UsageError if two of them have the same name, so that their values could not be told apart.
     """
     by_name: dict[str, tuple[ExportedBenchmark, Campaign]] = {}
     for campaign in campaigns:
@@ -150,7 +150,7 @@ def _benchmarks_of_runs(campaign: Campaign) -> Iterator[ExportedBenchmark]:
 
 
 def _unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
-    """Texts of the options of a plan that decide which rows are merged, and how, where they are not the usual ones."""
+    """Describe the options of a plan that change which rows are merged or how, if they differ from the usual ones."""
     work = plan.workload
     if work is not None and work.name == "synthetic":
         if work.payload_columns not in (None, 1):
@@ -168,7 +168,7 @@ def _unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
 
 
 def _values_of_run(document: RunDocument) -> Iterator[ExportedValue]:
-    """Yield the figures of a run that were measured."""
+    """Yield the values of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
     from merge_bench.analysis.documents import Spread
     from merge_bench.records.campaign import WALL
@@ -287,7 +287,7 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
 
 
 def _prometheus_gauge_values(benchmark: ExportedBenchmark, gauge_name: str) -> Iterator[tuple[Mapping[str, str], float]]:
-    """Yield the values of the gauge `gauge_name` for one benchmark, each with labels of its own, if it has any."""
+    """Yield the values of a gauge for one benchmark, each with its labels besides those of the benchmark."""
     yield from ((figure.prometheus_labels, float(figure.value)) for figure in benchmark.figures if figure.name == gauge_name)
     if gauge_name == "measured_timestamp_seconds" and benchmark.measured is not None:
         yield {}, float(benchmark.measured)

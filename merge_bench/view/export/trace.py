@@ -128,7 +128,7 @@ class TraceEventBuilder:
         return event
 
     def _nanoseconds_from_trace_start(self, launch_position: int, seconds: float) -> int:
-        """Nanoseconds from the first event to `seconds` on the clock of rank 0's host in launch `launch_position`."""
+        """Nanoseconds from the first event of the trace to `seconds` on the clock of rank 0's host in a launch."""
         base = self._bases[launch_position]
         return round((base + self._unix[launch_position] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
@@ -167,9 +167,9 @@ class TraceEventBuilder:
 
 
 def _message_flow_events(sent_and_received_slices: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
-    """Make flow events from each batch as sent to the same batch as received.
+    """Make the events of an arrow from each batch of messages as sent to the same batch as received.
 
-    A flow ends in the last nanosecond of the slice received, which has to be open then.
+    An arrow ends in the last nanosecond of the slice received, which has to be open then.
     """
     for number, (sent, received) in enumerate(sent_and_received_slices, 1):
         same = {"name": "message", "cat": "message", "id": number}
@@ -179,9 +179,10 @@ def _message_flow_events(sent_and_received_slices: Sequence[tuple[Event, Event]]
 
 
 def _choose_track_without_overlap(tracks: list[list[int]], begin: int, end: int, *, may_nest: bool) -> int:
-    """Add a slice to the first lane where it overlaps no other, or if `may_nest` lies in them; returns the lane's index.
+    """Put a slice of time on the first track on which it overlaps no other slice; returns the track's index.
 
-    Slices are given in the order of their begins. A lane is the ends of its open slices, the outermost first.
+    With `may_nest`, a slice may also lie within another one. Slices are given in the order of their begins; a track is
+    a list of the ends of its open slices, the outermost first.
     """
     for number, ends in enumerate(tracks):
         while ends and ends[-1] <= begin:

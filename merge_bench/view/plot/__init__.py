@@ -24,7 +24,8 @@ Details = Mapping[str, Sequence[str]]
 class PointMarks:
     """Markers at (`x`, `y`); `size`: in pixels.
 
-    `hollow`: for each, whether it is not filled; `white`: all are filled white, to be seen on bars of their colour.
+    `hollow`: for each marker, whether it is not filled; `white`: whether all are filled white, to be seen on bars of
+    their colour.
     """
 
     x: Values
@@ -47,7 +48,7 @@ class LineMark:
 
 @dataclass(frozen=True)
 class BandMark:
-    """The area between two lines, from `low` to `high` at each `x`; it is pale, and its `edge_lines` are the lines."""
+    """The pale area between two lines, from `low` to `high` at each `x`; its `edge_lines` are these lines."""
 
     x: Values
     low: Values
@@ -61,7 +62,10 @@ class BandMark:
 
 @dataclass(frozen=True)
 class WhiskerMarks:
-    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width`: in pixels."""
+    """Lines from `start` to `end` at the positions `at`, for intervals and medians.
+
+    `upright`: whether they are vertical; `width`: in pixels.
+    """
 
     at: Values
     start: Values
@@ -73,9 +77,10 @@ class WhiskerMarks:
 
 @dataclass(frozen=True)
 class BoxMarks:
-    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas.
+    """Bars from `start` to `end` at the positions `at`.
 
-    `white`: the area is white, to be seen on other bars of the same colour.
+    `upright`: whether they are vertical; `fill`: the opacity of their areas; `white`: whether the areas are white, to
+    be seen on other bars of the same colour.
     """
 
     at: Values
@@ -91,7 +96,7 @@ class BoxMarks:
 
 @dataclass(frozen=True)
 class HeatMapCells:
-    """Squares of side 1 about (`x`, `y`), coloured by `values`, which may be NaN; `unit` stands at the colour scale."""
+    """Squares of a heat map with side 1 around (`x`, `y`), coloured by `values`, which may be NaN, in `unit`."""
 
     x: Sequence[int]
     y: Sequence[int]
@@ -107,7 +112,7 @@ class HeatMapCells:
 
 @dataclass(frozen=True)
 class TextMarks:
-    """Texts centred on (`x`, `y`), as data and never as markup; `light`: for each, whether it stands on dark."""
+    """Texts centred on (`x`, `y`), never read as markup; `light`: for each, whether it stands on a dark colour."""
 
     x: Values
     y: Values
@@ -120,7 +125,7 @@ Mark = PointMarks | LineMark | BandMark | WhiskerMarks | BoxMarks | HeatMapCells
 
 @dataclass(frozen=True)
 class MarkGroup:
-    """Marks with the same look, that of series number `index`; a `label` gives them an entry in the legend."""
+    """Marks with the colour and marker of series number `index`; a `label` gives them an entry in the legend."""
 
     index: int
     marks: tuple[Mark, ...]
@@ -134,10 +139,11 @@ class MarkGroup:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis; its title has the unit.
+    """One axis of a chart; its title has the unit.
 
-    `ticks`: labels by place; None lets the library choose. `low`, `high`: the values at the left or lower end, and at
-    the other; None: from the marks. `rule`: a value that a dashed line marks. `beside`: labels on the opposite side.
+    `ticks`: labels by position; None lets the library choose. `low`, `high`: the values at the left or lower end, and
+    at the other; None: from the marks. `rule`: a value at which a dashed line is drawn. `beside`: labels on the
+    opposite side, by position.
     """
 
     title: str = ""
@@ -205,7 +211,7 @@ GREY = -1
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The colour of a series, and its marker: the names in Matplotlib and in Bokeh, and the character."""
+    """The colour and marker of a series: `marker` for Matplotlib, `shape` for Bokeh, `symbol` as a character."""
 
     colour: str
     marker: str
@@ -214,7 +220,7 @@ class SeriesStyle:
 
 
 def style_of_series(index: int) -> SeriesStyle:
-    """Return the look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
+    """Return the style of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
     which = index % len(_MARKERS)
     return SeriesStyle(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
 
@@ -246,7 +252,7 @@ def logarithmic_ticks(low: float, high: float) -> list[float]:
 
 
 def thinning_step(item_count: int, most_items: int) -> int:
-    """The step at which to take some of `item_count` items, so that there are at most `most_items`."""
+    """The step at which to take every so-many-th of `item_count` items, so that there are at most `most_items`."""
     return max(-(-item_count // most_items), 1)
 
 
@@ -258,9 +264,10 @@ def bar_height_pixels(bar_count: int) -> int:
 class Bar:
     """One bar of a bar chart, with values in the chart's unit.
 
-    `index`: the number of its series' look, the same in every chart. `value`: None if nothing was measured; then there
+    `index`: the number of its series' style, the same in every chart. `value`: None if nothing was measured; then there
     is no bar. `interval`: of the value, if there are enough launches. `points`: names and values of single launches.
-    `remark`: shown when the pointer rests on it. `published`: whether it is a published number, which is hatched.
+    `remark`: shown when the pointer rests on the bar. `published`: whether the value is a published number; such a bar
+    is hatched.
     """
 
     series: str
@@ -322,9 +329,9 @@ def _bar_chart_note(phrases: str, bars: Sequence[Bar]) -> str:
 
 
 def _bar_marks(placed_bars: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
-    """Make the marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
+    """Make the marks of one series: bars, intervals, and points, which are shifted up or down to hide each other less.
 
-    `placed_bars`: each bar with its place and its row's name.
+    `placed_bars`: each bar with its position and its row's name.
     """
     measured = [(at, bar.value, row, bar) for at, row, bar in placed_bars if bar.value is not None]
     at, values, rows, drawn = transpose_rows(measured, 4)
@@ -354,8 +361,8 @@ def stacked_bar_marks(
 ) -> tuple[Sequence[float], tuple[MarkGroup, ...]]:
     """Make stacked bars; returns the end of each bar in milliseconds, and a group of marks for each part.
 
-    `rows`: milliseconds of each of `part_names`, by the row's name; `positions`: the places of rows, by default 0, 1, …; `upright`:
-    along y, and without boxes of no height, whose edges would be seen.
+    `rows`: milliseconds of each of `part_names`, by the row's name; `positions`: those of the rows, by default 0, 1, …;
+    `upright`: vertical, and without boxes of no height, whose edges would be seen.
     """
     ends, groups = [0.0] * len(rows), []
     for number, part in enumerate(part_names):
@@ -373,7 +380,10 @@ def stacked_bar_marks(
 
 
 def top_down_axis(ticks: Ticks, last_position: float, right_ticks: Ticks | None = None) -> Axis:
-    """Make the vertical axis of rows from the top down; `last_position`: the place of the last bar or point."""
+    """Make the vertical axis of rows from the top down.
+
+    `last_position`: that of the last bar or point; `right_ticks`: labels on the right side.
+    """
     return Axis(ticks=ticks, low=last_position + 0.9, high=-0.9, grid=False, beside=right_ticks or {})
 
 

@@ -14,7 +14,7 @@ from merge_bench.view.text import DisplayUnit
 
 
 def metric_bar_chart(runs: Sequence[LabelledRun], metric: Metric, command_title: str = "") -> Chart:
-    """Make a bar chart of a metric of a command, a bar for each run.
+    """Make a bar chart of a metric of a command, with a bar for each run.
 
     `command_title`: the command, for the title, where there are charts of several commands.
     """
@@ -22,7 +22,7 @@ def metric_bar_chart(runs: Sequence[LabelledRun], metric: Metric, command_title:
     drawn = LaunchMetric(
         f"{metric.name}{_better_direction_text(metric)}" + (f": {command_title}" if command_title else ""),
         metric.value,
-        axis=unit.heading(metric.name),
+        axis=unit.metric_heading(metric.name),
         unit=unit.name,
         scale=unit.scale,
     )
@@ -34,9 +34,10 @@ def _better_direction_text(metric: Metric) -> str:
 
 
 def metric_by_launch_chart(runs: Sequence[LabelledRun], metric: Metric, command_title: str = "") -> Chart:
-    """Make a chart with a point for the value of a metric in every complete launch, in their order.
+    """Make a chart with a point for the value of a metric in every complete launch, in the order of launches.
 
-    `command_title`: the command, for the title, where there are charts of several commands. A line is the median of a run.
+    `command_title`: the command, for the title, where there are charts of several commands. A line is the median of a
+    run.
     """
     unit = DisplayUnit.for_recorded_unit(metric.unit)
     measured = {
@@ -67,7 +68,7 @@ def metric_by_launch_chart(runs: Sequence[LabelledRun], metric: Metric, command_
     lacking = any(launch.failed for run in runs for launch in run.run.launches)
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
-        Axis(unit.heading(metric.name), low=0.0 if lowest >= 0.0 else None),
+        Axis(unit.metric_heading(metric.name), low=0.0 if lowest >= 0.0 else None),
         tuple(groups),
         300,
         f"{metric.name} of every launch, in their order" + (f": {command_title}" if command_title else ""),

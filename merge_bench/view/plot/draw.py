@@ -25,10 +25,7 @@ def check_plot_files(file_names: Sequence[str], other_files: Sequence[tuple[str,
 
     `other_files`: options and paths of other files to be written.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be written or drawn, or is named twice.
+    Raises UsageError if a file cannot be written or drawn, or is named twice.
     """
     plots = tuple(map(Path, file_names))
     for plot in plots:
@@ -71,7 +68,7 @@ def draw_charts_into_file(charts: Sequence[Chart], path: Path, campaigns: Sequen
 
 
 def write_files_and_list_failures(writers: Mapping[Path, Callable[[Path], object]]) -> list[str]:
-    """Call each function with its file, and print each file written; returns a sentence for each failure."""
+    """Call each of `writers` with its file, and print which files were written; returns a sentence for each failure."""
     problems = []
     for file, write in writers.items():
         if problem := write_file_or_describe_failure(write, file):

@@ -72,7 +72,8 @@ def render_html_page(charts: Sequence[Chart]) -> str:
 def make_bokeh_figure(chart: Chart, *, with_note: bool = True, width_pixels: int = _NARROW_PIXELS) -> Any:
     """Make a Bokeh figure of `chart`, as wide as its page.
 
-    `with_note`: whether a text below says what its marks mean; `width_pixels`: how wide the figure is at least, for its texts.
+    `with_note`: whether a text below says what its marks mean; `width_pixels`: how wide the figure is at least, for the
+    lines of its texts.
     """
     plot = BokehChart(chart).figure
     letters = _characters_per_line(chart, width_pixels)
@@ -85,7 +86,7 @@ def make_bokeh_figure(chart: Chart, *, with_note: bool = True, width_pixels: int
 
 
 def _characters_per_line(chart: Chart, width_pixels: int) -> int:
-    """The number of letters that fit into a line of text below a figure that is `width_pixels` wide."""
+    """The number of characters that fit into a line of text below a figure that is `width_pixels` wide."""
     if chart.square:
         return (chart.height + 90) // 6
     left, right = (
@@ -97,7 +98,7 @@ def _characters_per_line(chart: Chart, width_pixels: int) -> int:
 
 
 def _add_text_below_figure(plot: Any, text: str, characters_per_line: int, **title_properties: Any) -> None:
-    """Add `text` below a figure, each of its lines broken where it is longer than `characters_per_line`."""
+    """Add `text` below a figure; lines longer than `characters_per_line` are broken."""
     lines = [textwrap.fill(escape_for_canvas(line), characters_per_line) for line in text.split("\n")]
     plot.add_layout(Title(text="\n".join(lines), text_font_style="normal", **title_properties), "below")
 
@@ -249,7 +250,7 @@ def _data_source_columns(mark: Mark, colour: str) -> dict[str, Any]:
 
 
 def _pad_text_columns(columns: dict[str, Any], row_count: int) -> dict[str, Any]:
-    """Fill columns of texts up to `row_count` with empty texts that have no place.
+    """Lengthen the columns of text marks to `row_count` rows, with empty texts that have no position.
 
     Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
     that waits for it goes on then, and Panel's table waits in an endless loop.

@@ -63,7 +63,7 @@ PARTS = ("partition alone", "partition and exchange at once", "exchange alone", 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRun:
-    """A run with its label, the number of its look in all charts, and its campaign's letter (`part`)."""
+    """A run with its label, the number of its style in all charts, and the letter of its campaign (`part`)."""
 
     label: str
     style_index: int
@@ -99,8 +99,8 @@ def metric_by_problem_chart(
 ) -> Chart:
     """Make a bar chart of a metric of every run, with the runs of one problem together.
 
-    `runs_by_problem`: the runs by the name of their problem. `published_bars`: bars of published results by the name of a problem,
-    which stand in groups of their own, below.
+    `runs_by_problem`: the runs by the name of their problem. `published_bars`: bars of published results by the name of
+    a problem, which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
         name: [_median_bar(labelled.label, labelled.style_index, metric.launch_values(labelled.run)) for labelled in runs]
@@ -118,7 +118,7 @@ def metric_by_problem_chart(
 
 
 def _median_bar(series: str, style_index: int, launch_values: Sequence[tuple[str, float]]) -> Bar:
-    """Make a bar for the median over launches with its interval; `launch_values`: the name and value of each launch."""
+    """Make a bar for the median over launches with its interval; `launch_values`: the name and value of each."""
     values = [value for _, value in launch_values]
     interval = median_interval(values)
     ends = (interval.low, interval.high) if interval else None
@@ -128,9 +128,9 @@ def _median_bar(series: str, style_index: int, launch_values: Sequence[tuple[str
 def iteration_throughput_chart(runs: Sequence[LabelledRun], problem_name: str = "", *, most_points: int = MOST_POINTS) -> Chart:
     """Make a chart with a point for the throughput of every timed iteration of `runs` in GiB/s, by launch.
 
-    `problem_name`: the name of what they merge, for the title, where there are charts of several problems. Of more
-    iterations than `most_points`, some of each launch are left out, but never the slowest or fastest.
-    Lines are the median and the quartiles of each launch, whether all its points are shown or not.
+    `problem_name`: what the runs merge, for the title, where there are charts of several problems. Of more iterations
+    than `most_points`, some of each launch are left out, but never the slowest or fastest. Lines are the median and the
+    quartiles of each launch, whether all its points are shown or not.
     """
     launches = {
         run: [
@@ -165,7 +165,7 @@ def iteration_throughput_chart(runs: Sequence[LabelledRun], problem_name: str = 
 def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], sampling_step: int) -> Iterator[Mark]:
     """Make points for one of `sampling_step` iterations of each launch, and lines for its quartiles.
 
-    `launches`: each with its place on the axis and its name.
+    `launches`: each with its position on the axis and its name.
     """
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
@@ -239,7 +239,7 @@ def worker_phases_chart(run: Run) -> Chart:
 
 
 def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
-    """The milliseconds of a worker in each of `PARTS`, which follow each other; None if they were not measured."""
+    """The milliseconds of a worker in each of `PARTS`, its phases in their order; None if they were not measured."""
     partition, exchange, join = worker.partition, worker.exchange, worker.join
     if partition is None or exchange is None or join is None:
         return None
@@ -249,7 +249,7 @@ def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | N
 
 
 def pair_rates_chart(run: Run, pair_transports: Sequence[PairTransports]) -> Chart:
-    """Make a map of the rate from every worker to every other in GiB/s; `pair_transports`: the transports of each pair."""
+    """Make a heat map of the rate from every worker to every other in GiB/s, with the transports of each pair."""
     launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in pair_transports}
     return pair_rates_heat_map(
@@ -273,10 +273,11 @@ def pair_rates_heat_map(
     *,
     most_labelled_ranks: int = MOST_PRINTED,
 ) -> Chart:
-    """Make a square map of the rate from each rank to each other in GiB/s, senders from the top down.
+    """Make a square heat map of the rate from each rank to each other in GiB/s, senders from the top down.
 
-    `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
-    in their cells for up to `most_labelled_ranks` workers. Empty for fewer than `LEAST_MAPPED` workers.
+    `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates are
+    printed in their cells for up to `most_labelled_ranks` ranks. The chart is empty for fewer than `LEAST_MAPPED`
+    workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
@@ -306,7 +307,7 @@ def pair_rates_heat_map(
 
 
 def _heat_map_value_texts(cells: HeatMapCells) -> TextMarks:
-    """Make the texts of the values of a map; ``?`` where a value is not known."""
+    """Make the texts of the values of a heat map; ``?`` where a value is not known."""
     _, high = cells.colour_scale_limits
     digits = max(2 - math.floor(math.log10(high)), 0)
     texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
@@ -316,7 +317,7 @@ def _heat_map_value_texts(cells: HeatMapCells) -> TextMarks:
 def speedup_chart(document: CompareDocument, metric: str, style_indexes: Mapping[str, int]) -> Chart:
     """Make a bar chart of each config's speed-up over the baseline in a metric.
 
-    `style_indexes`: the number of each run's look, by the run's name in the document.
+    `style_indexes`: the number of each run's style, by the run's name in the document.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
     for comparison in document.comparisons:
@@ -341,7 +342,7 @@ def speedup_chart(document: CompareDocument, metric: str, style_indexes: Mapping
 
 
 def _rows_of_bar_chart(bars_by_label: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
-    """Make the rows of a bar chart: one for each group, or of a single group one for each bar."""
+    """Make the rows of a bar chart: a row for each label, or if there is a single label, a row for each bar."""
     if len(bars_by_label) == 1:
         return [(bar.series, (bar,)) for group in bars_by_label.values() for bar in group]
     return list(bars_by_label.items())
@@ -349,7 +350,10 @@ def _rows_of_bar_chart(bars_by_label: Mapping[str, Sequence[Bar]]) -> list[tuple
 
 @dataclass(frozen=True)
 class _TimelineBoxStyle:
-    """The label, look, place and height of spans or batches in a worker's row, whose middle is 0 and height 1."""
+    """How spans or batches are drawn in a worker's row of a timeline: label, number of the style, position and height.
+
+    The row's middle is at 0, and its height is 1.
+    """
 
     label: str
     index: int
@@ -409,7 +413,7 @@ def _timeline_mark_groups(
 ) -> Iterator[MarkGroup]:
     """Make the groups of marks of a timeline: one for each kind of span, then the messages.
 
-    `zero_seconds`: seconds at 0 on the axis; `left_milliseconds`: milliseconds at its left end.
+    `zero_seconds`: the time at 0 on the axis; `left_milliseconds`: the axis' value at its left end.
     """
 
     def axis_milliseconds(rank: int, seconds: float) -> float:
@@ -438,7 +442,7 @@ def _timeline_mark_groups(
 
 
 def _timeline_box_groups(style: _TimelineBoxStyle, boxes: Sequence[tuple[int, float, float, str]], *, opacity: float) -> Iterator[MarkGroup]:
-    """Make a group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
+    """Yield a group of boxes, each given as rank, begin and end in milliseconds, and text; nothing without boxes."""
     if boxes:
         ranks, begins, ends, what = transpose_rows(boxes, 4)
         details = {

@@ -115,7 +115,7 @@ def _chart_width_inches(chart: Chart) -> float:
 
 
 def _wrap_texts(texts: Iterable[str], line_length: int) -> str:
-    """Wrap texts into lines of at most `line_length` letters; unprintable characters are made visible."""
+    """Wrap texts into lines of at most `line_length` characters; unprintable characters are made visible."""
     return "\n".join(textwrap.fill(mark_unprintable(line), line_length) for text in texts for line in text.split("\n"))
 
 
@@ -150,7 +150,7 @@ def _set_up_axis(axes: Axes, axis: Axis, dimension: str) -> None:
 
 
 def _draw_matplotlib_mark(axes: Axes, mark: Mark, style_index: int, line_id: str) -> Any:
-    """Draw a mark with look number `style_index`; returns the object of Matplotlib that stands for it in the legend."""
+    """Draw a mark in style number `style_index`; returns the object of Matplotlib that stands for it in the legend."""
     mark_look = style_of_series(style_index)
     colour = mark_look.colour
     match mark:

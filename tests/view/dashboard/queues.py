@@ -35,7 +35,7 @@ def job(number: int, state: str, command: str = "merge-bench run", **more: objec
 
 @dataclass
 class FakeQueue:
-    """JobList as a service has them, the newest first; `asked`: what the form sent; `problem`: why it does not answer."""
+    """Jobs as a service has them, the newest first; `asked`: what the form sent; `problem`: why it does not answer."""
 
     found: list[Job]
     refusal_reason: str = ""
