@@ -220,8 +220,7 @@ def launch_command(
 
 
 def make_command_gate(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
-    """Make the gate that the options of ``exec`` ask for, None if they ask for none; raises UsageError if it cannot work.
-    """
+    """Make the gate that the options of ``exec`` ask for, None if for none; raises UsageError if it cannot work."""
     from merge_bench.regressions.gates import RegressionGate
 
     runs = len(planned.head.runs)

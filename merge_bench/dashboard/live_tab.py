@@ -155,7 +155,7 @@ class IterationRatesFigure:
         self._highest = max([self._highest, *(rate for _, rate in measured)])
         self._last = self._x_position(measured[-1][0]) if measured else self._last
         self._configs |= {point.config: point.style_index for point, _ in measured}
-        self._drawn.show_chart(self._empty_chart())
+        self._drawn.replace_chart(self._empty_chart())
 
     def _x_position(self, point: IterationPoint) -> int:
         """The position of a point on the horizontal axis."""
@@ -387,7 +387,7 @@ class LiveView:
         """
         pictures = _worker_charts(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
-            figure.show_chart(picture)
+            figure.replace_chart(picture)
         workers, phases, pairs, memory = (not picture.is_empty for picture in pictures)
         rates = bool(state.rates)  # too few workers for a map
         self._rates.value = (

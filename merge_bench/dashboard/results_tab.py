@@ -270,7 +270,7 @@ class ResultsView:
         self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
     ) -> None:
         self._entries, self._cache, self._patience = entries, cache, patience
-        self._contents = CachedLastResult(self._content_of_chosen, lambda problem: ResultsContent(problems=(problem,)))
+        self._contents = CachedLastResult(self._content_of_chosen_campaigns, lambda problem: ResultsContent(problems=(problem,)))
         self._last_content = ResultsContent()
         self._shown_content: ResultsContent | None = None
         self._known_entries = tuple(entries())
@@ -368,7 +368,7 @@ class ResultsView:
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
         return campaigns_data_frame(self._placed, self._cache.known_figures, deleted_ids=placed - current.keys())
 
-    def _content_of_chosen(
+    def _content_of_chosen_campaigns(
         self, chosen: tuple[ResultEntry, ...], metric: str, axis_unit: str, dataset_names: tuple[str, ...]
     ) -> ResultsContent:
         if len(chosen) > MOST_CHOSEN:

@@ -212,12 +212,12 @@ class RunView:
         rows, wait = [], 0.0 if active else math.nan  # NaN: not known
         for job in active:
             usual = median(took[job.command] or [math.nan])
-            text, needed = self._job_progress_and_seconds_left(job, usual) if job is running else (_job_wait_text(job, wait, usual), usual)
+            text, needed = self._job_progress_and_seconds_left(job, usual) if job is running else (_job_wait_html(job, wait, usual), usual)
             rows.append((job, text))
             wait += needed
         ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in jobs if job.ended]
         began = next((job.result for job in (running, *jobs) if job and job.id == self._started and job.result), None)
-        update = RunUpdate(_queue_summary(running, len(waiting), wait), [*rows, *ended][:_MOST_ROWS], began=began)
+        update = RunUpdate(_queue_summary_html(running, len(waiting), wait), [*rows, *ended][:_MOST_ROWS], began=began)
         if not shown:
             return update
         newest_last = f"job {shown.id}, newest lines last"
@@ -270,14 +270,14 @@ class RunView:
         self._session.request_update()
 
 
-def _queue_summary(running: Any, waiting: int, total_seconds: float) -> str:
+def _queue_summary_html(running_job: Any, waiting_count: int, total_seconds: float) -> str:
     """HTML of a sentence: ``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
-    first = f"Job {running.id} is running" if running else "No job is running"
-    wait = f"{plural(waiting, 'job')} wait{'' if waiting != 1 else 's'}" if waiting else "none waits"
+    first = f"Job {running_job.id} is running" if running_job else "No job is running"
+    wait = f"{plural(waiting_count, 'job')} wait{'' if waiting_count != 1 else 's'}" if waiting_count else "none waits"
     return f"<p>{first}, {wait}{_duration_text(total_seconds, 'in total', '; ')}.</p>"
 
 
-def _job_wait_text(job: Any, wait_seconds: float, run_seconds: float) -> str:
+def _job_wait_html(job: Any, wait_seconds: float, run_seconds: float) -> str:
     parts = [
         f"{plural(job.ahead, 'job')} before it",
         _duration_text(wait_seconds, "until it begins"),

@@ -200,8 +200,8 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int
     return [*sentences, *undecided_sentences(result, sizes)]
 
 
-def _speedup_text(line: TuneLine | None) -> str:
-    return format_ratio_with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+def _speedup_text(tune_line: TuneLine | None) -> str:
+    return format_ratio_with_interval(tune_line.ratio, tune_line.low, tune_line.high, " ×") if tune_line else "not measured"
 
 
 def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:

@@ -129,12 +129,12 @@ def list_jobs(service: ServiceContext, request: AuthorizedRequest) -> d.JobList:
 def show_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
     row = _find_requested_job(service, request)
-    result = service.runner.find_result(row) if row.state == "running" else row.result
+    result = service.runner.find_result_name(row) if row.state == "running" else row.result
     log = read_last_bytes(service.runner.job_folder(row.id) / LOG, _LOG_BYTES)
     return msgspec.structs.replace(_job_document(service, row, request), log=log, result=result)
 
 
-def show_records(service: ServiceContext, request: AuthorizedRequest) -> Path:
+def find_records_file(service: ServiceContext, request: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, request).result
     if name is None or not is_result_folder(folder := service.results.path / name):
@@ -169,7 +169,7 @@ def remove_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.Sc
     return list_schedules(service, request)
 
 
-def list_commands(service: ServiceContext, request: AuthorizedRequest) -> d.NamedCommandList:
+def list_named_commands(service: ServiceContext, request: AuthorizedRequest) -> d.NamedCommandList:
     """List the commands that the operator named, which jobs of exec can run."""
     named = sorted(service.rules.commands.items())
     return d.NamedCommandList(commands=[d.NamedCommand(name=name, command=shlex.join(argv)) for name, argv in named])
@@ -233,12 +233,12 @@ ROUTES = (
     ApiRoute("POST", "/api/jobs", "run", add_job, d.JobRequest, d.Job, 201),
     ApiRoute("GET", "/api/jobs", "read", list_jobs, d.ListPageQuery, d.JobList),
     ApiRoute("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
-    ApiRoute("GET", "/api/jobs/{id}/records", "read", show_records, content="application/x-ndjson"),
+    ApiRoute("GET", "/api/jobs/{id}/records", "read", find_records_file, content="application/x-ndjson"),
     ApiRoute("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
     ApiRoute("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
     ApiRoute("GET", "/api/schedules", "read", list_schedules, None, d.ScheduleList),
     ApiRoute("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.ScheduleList),
-    ApiRoute("GET", "/api/commands", "run", list_commands, None, d.NamedCommandList),
+    ApiRoute("GET", "/api/commands", "run", list_named_commands, None, d.NamedCommandList),
     ApiRoute("GET", "/api/results", "read", list_results, d.ListPageQuery, d.ResultList, slow=True),
     ApiRoute("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     ApiRoute("GET", "/api/health", None, show_health, None, d.ServiceHealth),

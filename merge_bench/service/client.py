@@ -94,8 +94,7 @@ class TokenCheckedHandler(HTTPHandler):
         self._token = token
 
     def http_open(self, request: Request) -> Any:
-        """Open an ``http:`` address for urllib, over a connection on which the service has proved that it knows the token.
-        """
+        """Open an ``http:`` address for urllib, on a connection whose other end has shown that it knows the token."""
         return self.do_open(_TokenCheckedConnection, request, token=self._token)  # type: ignore[arg-type]
 
 

@@ -98,7 +98,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(ScheduleRequest, frozen=True, kw_only=True):
-    """A schedule, as clients get it. `last_job`: the number of its last job; `message`: why no job was queued last time.
+    """A schedule as clients get it. `last_job`: the number of its last job; `message`: why no job was queued last time.
     """
 
     who: str
@@ -186,9 +186,9 @@ class RefusalResponse(Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which series of results to show: only those with this `config`, rows per `chunk`, …; at most `limit`, newest first.
+    """The series of results to show: only those with this `config`, …; at most `limit`, the newest first.
 
-    `command`: a text that the command contains.
+    `chunk`: rows per chunk; `command`: a text that the command contains.
     """
 
     metric: Name | None = None

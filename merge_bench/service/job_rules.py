@@ -231,14 +231,14 @@ def _options_of_command(command: str) -> Mapping[str, Option]:
     return by_command[command]
 
 
-def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed_name: str) -> Option:
+def _allowed_option(command: str, options: Mapping[str, Option], option_key: str, typed_name: str) -> Option:
     """Return the option with this key; raises UsageError if no job may have it; `typed_name`: how the job named it."""
-    option = options.get(key)
+    option = options.get(option_key)
     free = option is not None and option.parse in _FREE_TEXT
-    if key in REFUSED or (free and key not in (TEXT | TABLES | EXEC_TEXT | {"against"})):
-        raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(key, 'it takes any text')}")
+    if option_key in REFUSED or (free and option_key not in (TEXT | TABLES | EXEC_TEXT | {"against"})):
+        raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(option_key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(key, options)}")
+        raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(option_key, options)}")
     return add_registry_values(option)
 
 
@@ -271,18 +271,18 @@ def _check_ucx_is_installed(ucx_names: Sequence[object], typed_name: str) -> Non
         raise UsageError(f"{typed_name} of a job is one of {', '.join(names)}, not {refused[0]}")
 
 
-def _check_option_value(option: Option, text: str, typed_name: str) -> str:
-    if option.key == "on" and "://" in text:
+def _check_option_value(option: Option, value_text: str, typed_name: str) -> str:
+    if option.key == "on" and "://" in value_text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    if option.key == "check" and text.startswith(COMMAND):
+    if option.key == "check" and value_text.startswith(COMMAND):
         raise UsageError("check can only be re:REGEX in a job, which brings no command of its own")
-    if option.key == "metric_file" and not _METRIC_FILE.fullmatch(text):
+    if option.key == "metric_file" and not _METRIC_FILE.fullmatch(value_text):
         raise UsageError("metric_file must be a file in the folder of the launch, such as {workdir}/result.json")
-    value = parse_option_text(option.parse, text, typed_name)
+    value = parse_option_text(option.parse, value_text, typed_name)
     if option.key == "ucx":
         _check_ucx_is_installed(value if isinstance(value, tuple) else (value,), typed_name)
     most = _LARGEST_VALUES.get(option.key)
     numbers = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in numbers):
         raise UsageError(f"{typed_name} is at most {most:,} in a job")
-    return text
+    return value_text

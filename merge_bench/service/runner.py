@@ -51,7 +51,7 @@ _LATE_SECONDS, _DAY_SECONDS, _MOST_SCHEDULES = 600.0, 86400.0, 100
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-def job_variable_value(service_instance: str, number: int) -> str:
+def job_environment_value(service_instance: str, number: int) -> str:
     """The value of the variable `JOB` in processes of job `number` of the service named `service_instance`."""
     return f"{service_instance}-{number}"
 
@@ -81,7 +81,7 @@ def end_job_processes(service_instance: str, seconds: float) -> None:
         time.sleep(_END_POLL_SECONDS)
 
 
-def _job_command(job_arguments: Sequence[str], results: Path) -> list[str]:
+def _job_command_line(job_arguments: Sequence[str], results: Path) -> list[str]:
     # -P: modules of the working folder are not imported. Behind a command's own words, an option would be one of them.
     end = job_arguments.index(END_OF_OPTIONS) if END_OF_OPTIONS in job_arguments else len(job_arguments)
     return [sys.executable, "-P", "-m", "merge_bench", *job_arguments[:end], f"--results={results}", *job_arguments[end:]]
@@ -104,7 +104,7 @@ class JobRunner:
     grace_seconds: float = 15.0
     retry_seconds: float = 2.0
     own: bool = False
-    command: Callable[[Sequence[str], Path], list[str]] = _job_command
+    command: Callable[[Sequence[str], Path], list[str]] = _job_command_line
     named_commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     current: StoredJob | None = None
 
@@ -137,12 +137,12 @@ class JobRunner:
         """The folder of a job, with its log."""
         return self.folder / str(number)
 
-    def find_result(self, job: StoredJob) -> str | None:
+    def find_result_name(self, job: StoredJob) -> str | None:
         """Find the newest campaign that a job has written, by the variable in its first line; returns its name."""
         if (name := self._result_names.get((job.id, job.attempts))) is not None:
             return name
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
-        mark = job_variable_value(self.store.instance, job.id)
+        mark = job_environment_value(self.store.instance, job.id)
         marks, results = (mark, mark + OWN_JOB), ResultsFolder(self.results)
         marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
         for folder, _ in marked:
@@ -172,7 +172,7 @@ class JobRunner:
         """End the processes of jobs whose service was killed, and store how these jobs ended."""
         end_job_processes(self.store.instance, self.grace_seconds)
         if (job := self.store.find_running_job()) is not None:
-            result = self.find_result(job)
+            result = self.find_result_name(job)
             status = self._recorded_exit_status(result)
             message = None if status is not None else _SERVICE_ENDED
             self.store.finish_job(job.id, status, result=result, message=message, interrupted=status is None)
@@ -206,7 +206,7 @@ class JobRunner:
             end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
-        self.store.finish_job(job.id, status, result=self.find_result(job), message=message, interrupted=interrupted)
+        self.store.finish_job(job.id, status, result=self.find_result_name(job), message=message, interrupted=interrupted)
 
     def _start_process(self, job: StoredJob, arguments: Sequence[str]) -> ChildProcess:
         """Start the process of a job with the arguments of its command, in the job's folder."""
@@ -215,7 +215,7 @@ class JobRunner:
         if (config := find_settings_file_name(job.words)) is not None:
             with replace_file(folder / config) as stream:
                 stream.write(settings_file_text(job.settings).encode("ascii"))
-        mark = job_variable_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
+        mark = job_environment_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].variable, None)

@@ -80,7 +80,7 @@ _LOGIN_FORM = (resources.files("merge_bench.service") / "login.html").read_text(
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
-class ServiceResults(ResultsFolder):
+class ServiceResultsFolder(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
     `hold_seconds`: for which several pages share one listing of the folder.
@@ -96,7 +96,7 @@ class ServiceResults(ResultsFolder):
         job = self._runner.current
         if job is None:
             return super().entries()
-        if (name := self._runner.find_result(job)) is not None and name not in self._recent_names:
+        if (name := self._runner.find_result_name(job)) is not None and name not in self._recent_names:
             self._recent_names = [*self._recent_names[-1:], name]
         return self.refresh(self._recent_names)
 
@@ -384,7 +384,7 @@ def start_service(
     runner = JobRunner(store, jobs, results, job_seconds=seconds, own=person is not None, named_commands=commands)
     shown, tables = settings.results, settings.tables if person is None else (Path.cwd(), Path("/"))
     index = (
-        ServiceResults(results, runner)
+        ServiceResultsFolder(results, runner)
         if person is None
         else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
     )

@@ -283,7 +283,7 @@ def write_recorded_outcome(page: PageBuilder, campaign: Campaign, note: str) -> 
     if result.winner is not None:
         config = result.winner.config
         page.add_heading(f"Settings of {config.name}")
-        page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+        page.add_code_block("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
 def write_tuning_section(page: PageBuilder, campaign: Campaign) -> None:

@@ -183,7 +183,7 @@ class PageBuilder:
         if any(groups):
             self._add_block(Table(tuple(groups), row_mark))
 
-    def add_code(self, text: str) -> None:
+    def add_code_block(self, text: str) -> None:
         self._add_block(CodeBlock(text))
 
     def add_next_command(self, command: str, purpose: str) -> None:

@@ -37,7 +37,7 @@ def render_report(report: ReportContent, picture_paths: Mapping[int, str]) -> st
         lines += ["", f"## {escape_markdown(section.title)}"]
         for block in section.blocks:
             drawings += isinstance(block, ChartBlock)
-            lines += ["", *_block_lines(block, picture_paths.get(drawings))]
+            lines += ["", *_markdown_block_lines(block, picture_paths.get(drawings))]
     lines += ["", "## Definitions", ""]
     listed = [one for one in report_definitions() if not (report.of_commands and one.of_merges)]
     lines += [f"* **{escape_markdown(one.term)}**: {escape_markdown(one.text)}" for one in listed]
@@ -46,7 +46,7 @@ def render_report(report: ReportContent, picture_paths: Mapping[int, str]) -> st
 
 def render_blocks(blocks: Sequence[Block]) -> str:
     """Render the blocks of a page as Markdown, without drawings."""
-    return "\n\n".join("\n".join(_block_lines(block, None)) for block in blocks)
+    return "\n\n".join("\n".join(_markdown_block_lines(block, None)) for block in blocks)
 
 
 def escape_markdown(text: str) -> str:
@@ -76,7 +76,7 @@ def markdown_table_lines(columns: Sequence[Column], row_mark: str = "", *, are_m
         yield f"| {' | '.join(row)} |"
 
 
-def _block_lines(block: Block, picture_path: str | None) -> Iterator[str]:
+def _markdown_block_lines(block: Block, picture_path: str | None) -> Iterator[str]:
     """The lines of one block as Markdown; `picture_path`: the path of its picture, if it is a drawing."""
     match block:
         case Heading(text):

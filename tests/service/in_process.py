@@ -25,7 +25,7 @@ from merge_bench.host.network import allowed_page_origins
 from merge_bench.service.api import LOCAL, ServiceContext, ServiceLimits
 from merge_bench.service.job_rules import JobRules
 from merge_bench.service.runner import JobRunner
-from merge_bench.service.serve import AuthorizingRouter, ServiceResults
+from merge_bench.service.serve import AuthorizingRouter, ServiceResultsFolder
 from merge_bench.service.store import ServiceStore
 
 
@@ -111,7 +111,7 @@ def running(
     *,
     job: Sequence[str] = ("true",),
     clock: Callable[[], float] = time.monotonic,
-    make_results: Callable[[Path, JobRunner], ServiceResults] = ServiceResults,
+    make_results: Callable[[Path, JobRunner], ServiceResultsFolder] = ServiceResultsFolder,
     commands: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Running]:
     """A service that runs the command `job` for every job; `clock`: for its limits and sessions.

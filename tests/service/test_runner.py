@@ -18,7 +18,7 @@ from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.documents import StoredJob
-from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_process_ids, job_variable_value
+from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_process_ids, job_environment_value
 from merge_bench.service.store import ServiceStore
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
@@ -197,18 +197,18 @@ def test_a_job_of_a_person_s_dashboard_is_found_by_its_mark_as_one_of_a_service(
     service.runner.start()
     until(lambda: service.running(number))
     mark = (service.runner.job_folder(number) / LOG).read_text().strip()
-    assert mark == job_variable_value(service.store.instance, number) + OWN_JOB
+    assert mark == job_environment_value(service.store.instance, number) + OWN_JOB
     assert len(service.members()) == 1
     with CampaignWriter.create(tmp_path / "results", "x") as writer:
         head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[])
         writer.write(msgspec.structs.replace(head, surroundings={"environment": {JOB: mark}}))
-    assert service.runner.find_result(service.job(number)) == writer.folder.name
+    assert service.runner.find_result_name(service.job(number)) == writer.folder.name
     service.runner.close()
     assert service.members() == []
 
 
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
-    mark = {**os.environ, JOB: job_variable_value("another", 1)}
+    mark = {**os.environ, JOB: job_environment_value("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
         until(lambda: job_process_ids("another") == [other.pid])
         end_job_processes("anothe", 0.0)
@@ -224,7 +224,7 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     service = Service(tmp_path)
     number = service.add("pass", resume=True)
     service.store.start_next_job()
-    mark = job_variable_value(service.store.instance, number)
+    mark = job_environment_value(service.store.instance, number)
     with_mark = {"environment": {JOB: mark}}
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
@@ -252,7 +252,7 @@ def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, caplo
 def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     job = service.job(service.add("print(1)"))
-    mark = job_variable_value(service.store.instance, job.id)
+    mark = job_environment_value(service.store.instance, job.id)
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
             campaign_id="x",
@@ -265,4 +265,4 @@ def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: 
         )
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)
-    assert service.runner.find_result(queued_later) == writer.folder.name
+    assert service.runner.find_result_name(queued_later) == writer.folder.name

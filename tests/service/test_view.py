@@ -24,7 +24,7 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, ServiceLimits
-from merge_bench.service.serve import ServiceResults, TokenJobQueue
+from merge_bench.service.serve import ServiceResultsFolder, TokenJobQueue
 from merge_bench.service.store import SESSION_SECONDS, LoginSessions
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
@@ -234,7 +234,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     class FakeRunner:
         current: Any = None
 
-        def find_result(self, job: Any) -> str | None:
+        def find_result_name(self, job: Any) -> str | None:
             return job.result
 
     def job(number: int, result: str | None) -> Any:
@@ -246,7 +246,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = ServiceResults(tmp_path, runner, hold_seconds=0.0)
+    index = ServiceResultsFolder(tmp_path, runner, hold_seconds=0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))

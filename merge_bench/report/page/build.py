@@ -378,7 +378,7 @@ def _write_failures(page: PageBuilder, campaigns: Sequence[Campaign]) -> None:
             where = ", ".join(filter(None, (name, titles.failure_location_text(failure, campaign))))
             page.add_paragraph(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
             if failure.log_tail:
-                page.add_code(failure.log_tail)
+                page.add_code_block(failure.log_tail)
             if logs := titles.failure_logs_path(failure, campaign):
                 page.add_paragraph(f"Logs: {logs}")
 
@@ -416,13 +416,13 @@ def _write_command(page: PageBuilder, campaign: Campaign) -> None:
     imported = campaign.head.imported_from
     if imported is not None:
         page.add_paragraph(f"Imported from {imported.file}, which {imported.program} printed.")
-        page.add_code(imported.command or "the imported text does not contain the command line")
+        page.add_code_block(imported.command or "the imported text does not contain the command line")
         return
     words = list(campaign.head.argv)
     if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
         del words[(at := words.index("--extend")) : at + 2]
     words = [word for word in words if not word.startswith("--extend=")]
-    page.add_code(shell_command(words))
+    page.add_code_block(shell_command(words))
     git = campaign.head.git
     commit = (git and git.commit) or "not known"
     changed = ", with local changes" if git and git.dirty else ""
@@ -511,7 +511,7 @@ def _write_configs(page: PageBuilder, campaign: Campaign) -> None:
     for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
         page.add_paragraph(f"{config.name}" + (f" ({config.path})" if config.path else ""))
         if config.variables:
-            page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+            page.add_code_block("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
 def _known_values_text(values: Mapping[str, object]) -> str:

@@ -132,7 +132,7 @@ class MarkGroup:
     label: str = ""
 
     @property
-    def legend_order(self) -> list[int]:
+    def mark_order_in_legend(self) -> list[int]:
         """The indexes of the marks in the order in which a legend draws them: white ones first."""
         return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
 

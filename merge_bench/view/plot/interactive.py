@@ -148,7 +148,7 @@ class BokehChart:
             )
             self.figure.add_layout(legend, "below")
 
-    def show_chart(self, chart: Chart) -> None:
+    def replace_chart(self, chart: Chart) -> None:
         """Show another chart, which has the same groups of marks; only changed columns are sent."""
         for renderer, (group, mark) in zip(self._renderers, chart.marks_with_groups, strict=True):
             source, columns = renderer.data_source, _data_source_columns(mark, style_of_series(group.index).colour)
@@ -214,7 +214,7 @@ class BokehChart:
             if details := getattr(mark, "details", None):
                 self.figure.add_tools(make_hover_tool(renderers[-1], details))
         self._renderers += renderers
-        in_legend = [renderers[at] for at in group.legend_order]
+        in_legend = [renderers[at] for at in group.mark_order_in_legend]
         return LegendItem(
             label=value(shorten_middle(escape_for_canvas(group.label), _LEGEND_LETTERS)),
             name=group.label,

@@ -98,7 +98,7 @@ def _draw_charts_side_by_side(charts: Sequence[Chart]) -> Figure:
             drawn = [
                 _draw_matplotlib_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
             ]
-            entries.setdefault(group.label, tuple(drawn[at] for at in group.legend_order))
+            entries.setdefault(group.label, tuple(drawn[at] for at in group.mark_order_in_legend))
         axes.set_axisbelow(True)
         _set_up_axis(axes, chart.x, "x")
         _set_up_axis(axes, chart.y, "y")

@@ -385,12 +385,12 @@ def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
     drawn = interactive.BokehChart(map_of({(0, 1): 1.0, (2, 3): 2.0}))
     source = drawn.figure.renderers[0].data_source
     lanes = source.data["lanes"]
-    drawn.show_chart(map_of({(0, 1): 1.0, (2, 3): 3.0}))
+    drawn.replace_chart(map_of({(0, 1): 1.0, (2, 3): 3.0}))
     assert source.data["lanes"] is lanes
     assert list(source.data["values"]) == [1.0, 3.0]
     assert drawn.figure.right[0].color_mapper.high == 3.0
     assert drawn.figure.extra_y_ranges["scale"].end == 3.0
-    drawn.show_chart(map_of({(0, 1): 1.0, (2, 3): 3.0, (3, 4): 5.0}))
+    drawn.replace_chart(map_of({(0, 1): 1.0, (2, 3): 3.0, (3, 4): 5.0}))
     assert list(source.data["value"]) == ["1 GiB/s", "3 GiB/s", "5 GiB/s"]
     assert drawn.figure.x_range.end == 4.5
     assert drawn.figure.xaxis[0].major_label_overrides == {rank: str(rank) for rank in range(5)}
