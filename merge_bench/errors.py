@@ -38,7 +38,7 @@ codecs.register_error(PLAIN, _replace_unencodable)
 
 
 @dataclass(frozen=True)
-class Caution:
+class WarningMessage:
     """A warning about something that distorts or explains numbers; it is printed, recorded and shown in the report.
 
     `code` is for programs, `message` is one sentence, `remedy` is what to do about it, if anything can be done.
@@ -154,16 +154,16 @@ def mark_unprintable(text: str, kept_characters: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in kept_characters else "\ufffd" for letter in text)
 
 
-_printed_warnings: dict[Caution, None] = {}
+_printed_warnings: dict[WarningMessage, None] = {}
 
 
-def print_warning(caution: Caution) -> None:
+def print_warning(caution: WarningMessage) -> None:
     """Print a warning on standard error, and remember it, so that the report need not print it again."""
     print_message(f"warning: {caution.code}: {caution.message}", caution.remedy)
     _printed_warnings[caution] = None
 
 
-def warnings_already_printed() -> frozenset[Caution]:
+def warnings_already_printed() -> frozenset[WarningMessage]:
     """Warnings that a reader of standard output has seen: all printed ones if standard error goes to the same place."""
     return frozenset(_printed_warnings) if stdout_and_stderr_are_same() else frozenset()
 

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 
 from merge_bench.config.check import Conflict, VariableState
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.doctor import Finding
 from merge_bench.host.pinning import Binding
 from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, PlanOptions, SizeRange
@@ -374,7 +374,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     traffic: list[Traffic]
     peak_memory_bytes: Memory
     imported: ImportedFrom | None
-    warnings: list[Caution]
+    warnings: list[WarningMessage]
     error: Failure | None
     measured: Measured = Measured()
     verification: Verification = Verification()
@@ -499,4 +499,4 @@ class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     available: dict[str, dict[str, list[str]]]
     pairs: list[Pair]
     bindings: list[Binding] = []
-    warnings: list[Caution]
+    warnings: list[WarningMessage]

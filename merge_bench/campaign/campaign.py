@@ -29,7 +29,7 @@ from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.config.installation import checkout_folder
-from merge_bench.errors import Caution, RunFailed, print_message, print_warning
+from merge_bench.errors import WarningMessage, RunFailed, print_message, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import FinishMeasurement, OtherLoad
 from merge_bench.merge.plan import Plan
@@ -223,7 +223,7 @@ def run_sweep(
     options = sweep.options
     jobs, expected = sweep.jobs(), make_time_estimator(sweep)
     if say_time and (short := few_blocks_sentence(sweep)):
-        print_warning(Caution("few-blocks", short))
+        print_warning(WarningMessage("few-blocks", short))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = progress
@@ -307,7 +307,7 @@ def warn_if_host_busy(
         load = _wait_for_quiet_host(load, wait, look, clock)
     if load.is_quiet:
         return
-    caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
+    caution = WarningMessage(BUSY_HOST, BUSY.format(load), REMEDY)
     print_warning(caution)
     writer.write(WarningLine.of(caution))
 

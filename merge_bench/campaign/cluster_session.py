@@ -18,7 +18,7 @@ from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
-from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
+from merge_bench.errors import WarningMessage, LaunchFailed, MergeBenchError, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
@@ -71,7 +71,7 @@ class Session:
         look = other_load.begin_load_measurement() if here else None
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
-            caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
+            caution = WarningMessage(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             print_warning(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
@@ -140,7 +140,7 @@ class Session:
         ]
         return float(max(connection.round_trip_seconds for connection in connected))
 
-    def record_warning(self, caution: Caution) -> None:
+    def record_warning(self, caution: WarningMessage) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
@@ -229,7 +229,7 @@ class Session:
                     self.workers.wake_wait()
 
 
-def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[WarningMessage]:
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []

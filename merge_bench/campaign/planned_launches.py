@@ -38,7 +38,7 @@ from merge_bench.config.ucx_choice import (
     probe_ucx,
     refuse_ucx_without_cuda,
 )
-from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
+from merge_bench.errors import WarningMessage, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
@@ -294,7 +294,7 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
             raise UsageError(f"{same}; name only one of them")
 
 
-def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[WarningMessage, ...]:
     """Warnings about null keys in the tables of a run; refuses tables that do not fit into memory."""
     plan = planned.plan
     if not isinstance(plan.workload, TableSpec):
@@ -304,7 +304,7 @@ def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...
 
 def _choose_ucx(
     ucx: str | None, launcher: LauncherKind, *, device_memory: bool, loaded: bool, alone: bool
-) -> tuple[UcxChoice | None, list[Caution]]:
+) -> tuple[UcxChoice | None, list[WarningMessage]]:
     """Choose the UCX of runs, with warnings; None if the whole command uses it, which its environment then names.
 
     `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory; `loaded`: whether UCXX loads it;
@@ -326,7 +326,7 @@ def _choose_ucx(
     return choice, warnings
 
 
-def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: ChosenLauncher) -> list[Caution]:
+def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: ChosenLauncher) -> list[WarningMessage]:
     """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
@@ -339,15 +339,15 @@ def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: 
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
     if result.errors and not options.allow_unknown:
         raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
-    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    warned = [WarningMessage("config", sentence) for sentence in (*result.errors, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
     for setting in result.variables:
         told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
         if told and setting.name not in absent:
             where = f"{config.format_position(setting.line)}: " if setting.line else ""
             message = f"{where}{setting.name}={setting.value}: {setting.message}"
-            warned.append(Caution(f"config-{setting.state}", message))
-    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
+            warned.append(WarningMessage(f"config-{setting.state}", message))
+    warned += [WarningMessage(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
 

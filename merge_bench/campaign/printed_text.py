@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from merge_bench.cluster import ucx_perftest
-from merge_bench.errors import Caution, UsageError, mark_unprintable
+from merge_bench.errors import WarningMessage, UsageError, mark_unprintable
 from merge_bench.units import plural
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -148,16 +148,16 @@ def shorten_line(line: str) -> str:
     return mark_unprintable(line[:_MOST_QUOTED])
 
 
-def error_warning(text: PrintedText) -> list[Caution]:
+def error_warning(text: PrintedText) -> list[WarningMessage]:
     """A warning if the text also has the error of a program; none without one."""
     if text.python_error is not None:
-        return [Caution("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
+        return [WarningMessage("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
     failure = next((line for line in text.bare if _FAILURE.search(line)), None)
     what = f"the imported output also says that the run failed: {shorten_line(failure or '')}"
-    return [Caution("imported-error", what)] if failure is not None else []
+    return [WarningMessage("imported-error", what)] if failure is not None else []
 
 
-def left_out_warning(text: PrintedText, used: Collection[int]) -> list[Caution]:
+def left_out_warning(text: PrintedText, used: Collection[int]) -> list[WarningMessage]:
     """A warning with the number of lines that are not among the `used` ones, and the first of them; none without any.
 
     Empty lines, lines of separators and command lines do not count.
@@ -171,4 +171,4 @@ def left_out_warning(text: PrintedText, used: Collection[int]) -> list[Caution]:
         return []
     what = f"{plural(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
     first = f"line {left[0]}: {shorten_line(text.lines[left[0] - 1])}"
-    return [Caution("imported-lines", f"{what}; the first is {first}")]
+    return [WarningMessage("imported-lines", f"{what}; the first is {first}")]

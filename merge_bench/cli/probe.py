@@ -18,7 +18,7 @@ from merge_bench.errors import RunFailed, UsageError, print_message, warnings_al
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
-    from merge_bench.errors import Caution
+    from merge_bench.errors import WarningMessage
     from merge_bench.probe.shared import ProbeKind
     from merge_bench.probe.view import OutputFiles
     from merge_bench.records.campaign import Campaign, Row
@@ -222,7 +222,7 @@ def _print_probe_tables(
     campaigns: Sequence[Campaign],
     measured_rows: Sequence[Row],
     rows: Sequence[Row],
-    warnings: Sequence[Caution],
+    warnings: Sequence[WarningMessage],
     details: bool,
 ) -> None:
     from merge_bench.probe.shared.stored_rows import newest_ucx_latency_rows

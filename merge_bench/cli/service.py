@@ -23,7 +23,7 @@ from merge_bench.config import parsers
 from merge_bench.config.option import format_option_value
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources
 from merge_bench.errors import (
-    Caution,
+    WarningMessage,
     GateNotMet,
     RunFailed,
     UsageError,
@@ -135,7 +135,7 @@ def address_from_old_option(address: str | None) -> str | None:
     """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
     if address:
         print_warning(
-            Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
+            WarningMessage("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
         )
     return address
 

@@ -18,7 +18,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, setup_command
 from merge_bench.config.ucx_releases import is_ucx_folder
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import WarningMessage, UsageError
 from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import HostFacts, HostReport, InstalledProject, NetworkFacts, RdmaPort
 from merge_bench.host.pinning import WorkerPin
@@ -160,7 +160,7 @@ def refuse_unconnected_gpu_parts(gpu_instances: Mapping[str, str | None], who: s
         )
 
 
-def unusable_rdma_port_warnings(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> list[Caution]:
+def unusable_rdma_port_warnings(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> list[WarningMessage]:
     """Return warnings about RDMA ports that UCX cannot use because its interface belongs to another network.
 
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
@@ -185,12 +185,12 @@ def unusable_rdma_port_warnings(hosts: Mapping[str, NetworkFacts], config: Mappi
             )
         alike.setdefault((f"{what}, {why}", _rdma_remedy(host, left)), []).append(name)
     groups = alike.items()
-    return [Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
+    return [WarningMessage(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
 
 
 def idle_rdma_port_warnings(
     hosts: Mapping[str, HostFacts], pins_by_host: Mapping[str, Sequence[WorkerPin]], config: Mapping[str, str]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Return warnings about RDMA ports that carry no data although UCX could use them, and the speed that this costs.
 
     `pins_by_host`: the cores, GPU and ports of the workers of each host.
@@ -223,7 +223,7 @@ def idle_rdma_port_warnings(
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
     groups = alike.items()
-    return [Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
+    return [WarningMessage(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
 
 
 def _rdma_ports_near_all_workers(host: HostFacts, *, gpus: bool) -> set[str]:

@@ -70,7 +70,7 @@ from merge_bench.config.parsers import WHEEL
 from merge_bench.config.ucx_choice import ucx_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
-from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
+from merge_bench.errors import WarningMessage, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.merge import engines
@@ -133,7 +133,7 @@ class CommandCampaign:
         return self.jobs[0].prepared.settings.results
 
     @property
-    def warnings(self) -> list[Caution]:
+    def warnings(self) -> list[WarningMessage]:
         """The warnings that are known before the first launch, each once."""
         return list(dict.fromkeys(warning for job in self.jobs for warning in job.prepared.warnings))
 
@@ -307,7 +307,7 @@ def run_command_campaign(
     """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
     jobs, expected = campaign.jobs, campaign.expected_time()
     if few := few_launches_sentence(campaign):
-        print_warning(Caution("few-blocks", few))
+        print_warning(WarningMessage("few-blocks", few))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
@@ -373,7 +373,7 @@ class CommandLaunch:
         ended = self.processes.run(CommandTask(argv, self._environment, out, err, timeout=plan.timeout))
         if ended.left_out:
             what = f"{format_bytes(ended.left_out)} of the command's output were not kept, and no metric is there"
-            self.writer.write(WarningLine.of(Caution(OUTPUT_CUT, what, "have it print less"), self.index))
+            self.writer.write(WarningLine.of(WarningMessage(OUTPUT_CUT, what, "have it print less"), self.index))
         try:
             self._judge(ended, place, began, out, err)
         except LaunchFailed as failure:
@@ -397,7 +397,7 @@ class CommandLaunch:
         if self.required:
             check_required_lanes(self.required, logs)
         elif line is None:
-            self.writer.write(WarningLine.of(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
+            self.writer.write(WarningLine.of(WarningMessage(NO_LANES, NO_LANES_LOGGED), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
@@ -473,7 +473,7 @@ class CommandLaunch:
         )
         self.writer.write(line)
         if is_overstated_perftest(self.plan, worker.ucx.version):
-            self.writer.write(WarningLine.of(Caution(PERFTEST, PERFTEST_OVERSTATES), self.index))
+            self.writer.write(WarningLine.of(WarningMessage(PERFTEST, PERFTEST_OVERSTATES), self.index))
 
     def _describe_host(self) -> Worker:
         """This host, and the environment that the command gets."""

@@ -14,7 +14,7 @@ import panel as pn
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.view.content import Column
 from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import make_bokeh_figure
@@ -110,7 +110,7 @@ def problems_html(problems: Iterable[str]) -> str:
     return "".join(f'<p class="bad">{as_html(each)}</p>' for each in problems)
 
 
-def warning_html(caution: Caution, *, config: str = "") -> str:
+def warning_html(caution: WarningMessage, *, config: str = "") -> str:
     """HTML of a warning with its remedy; `config`: the config that the warning is about."""
     remedy = f" → {keep_cli_options_unbroken(as_html(caution.remedy))}" if caution.remedy else ""
     about = f"{as_html(config)}: " if config else ""

@@ -13,7 +13,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import CachedLastResult
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, label_planned_runs
 from merge_bench.records.schema import LaunchLine
@@ -247,7 +247,7 @@ class LiveCampaignState:
     notes: tuple[FailureOrWarning, ...] = ()
     checks: str = ""
     limit: float | None = None
-    doubt: Caution | None = None
+    doubt: WarningMessage | None = None
     dask: str | None = None
     source: str = ""
     running: bool = False

@@ -17,7 +17,7 @@ from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.components import make_data_frame
-from merge_bench.errors import Caution, MergeBenchError
+from merge_bench.errors import WarningMessage, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
@@ -64,7 +64,7 @@ class ResultsContent:
 
     figures: tuple[Column, ...] = ()
     of_commands: tuple[tuple[Column, ...], ...] = ()
-    doubts: tuple[tuple[str, Caution], ...] = ()
+    doubts: tuple[tuple[str, WarningMessage], ...] = ()
     charts: tuple[Chart, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
     unjudged: str = ""

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import msgspec
 
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.schema import ProbeLine
 
@@ -76,7 +76,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str] | None = None
     left: Table | None = None
     right: Table | None = None
-    warnings: list[Caution] | None = None
+    warnings: list[WarningMessage] | None = None
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
@@ -445,7 +445,7 @@ class Campaign:
         return self.head.variable(JOB) is not None
 
     @property
-    def cautions(self) -> tuple[Caution, ...]:
+    def cautions(self) -> tuple[WarningMessage, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
         warnings = [*self.warnings, *(warning for launch in self.unrepeated_launches for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in warnings))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.description import GpuState, Hardware, ProcessFacts, Ucx
 
 SCHEMA = 1
@@ -506,14 +506,14 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     remedy: str | None = None
 
     @classmethod
-    def of(cls, caution: Caution, launch: int | None = None) -> Self:
+    def of(cls, caution: WarningMessage, launch: int | None = None) -> Self:
         """The line of a warning about `launch`, or about the whole campaign."""
         return cls(launch=launch, code=caution.code, message=caution.message, remedy=caution.remedy)
 
     @property
-    def caution(self) -> Caution:
+    def caution(self) -> WarningMessage:
         """The warning without its launch."""
-        return Caution(self.code, self.message, self.remedy)
+        return WarningMessage(self.code, self.message, self.remedy)
 
 
 class FailureLine(Line, tag="failure", frozen=True, kw_only=True):

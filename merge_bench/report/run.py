@@ -15,7 +15,7 @@ from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
-from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.errors import WarningMessage, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
 from merge_bench.report.command import (
@@ -54,7 +54,7 @@ def print_campaign_report(
     details: bool = True,
     file: TextIO | None = None,
     width: int | None = None,
-    above: Collection[Caution] = (),
+    above: Collection[WarningMessage] = (),
     below: str = "",
 ) -> None:
     """Print the conclusion of `campaign`, and with `details` every table, on `file` (standard output).
@@ -119,7 +119,7 @@ def write_conclusion(
     records: str,
     *,
     whole: bool = False,
-    above: Collection[Caution] = (),
+    above: Collection[WarningMessage] = (),
     below: str = "",
 ) -> None:
     """Put the conclusion of `campaign` on a page; `documents`: those of its runs.
@@ -314,7 +314,7 @@ def write_verdicts(
     return comparisons
 
 
-def _write_first_warnings(page: PageBuilder, warnings: Sequence[Caution], room: int | None) -> None:
+def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage], room: int | None) -> None:
     """Put as many warnings on a page as fit in `room` lines, but at least one; None: all of them."""
     for at, caution in enumerate(warnings):
         lines = warning_paragraphs(caution)

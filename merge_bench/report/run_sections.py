@@ -9,7 +9,7 @@ from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
 from merge_bench.analysis.documents import GpuEnergy, PairTransports, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outlier_flags
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch, RecordedPlan
@@ -285,7 +285,7 @@ def write_verification(page: PageBuilder, document: RunDocument) -> None:
             page.add_paragraph(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
-def write_errors_and_warnings(page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
+def write_errors_and_warnings(page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[WarningMessage] = ()) -> None:
     """Put the errors and warnings of all runs, and the warnings `others`, on a page, each once."""
     errors = error_lines(documents)
     if errors:
@@ -296,7 +296,7 @@ def write_errors_and_warnings(page: PageBuilder, documents: Sequence[RunDocument
     write_warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
 
 
-def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[Caution]) -> None:
+def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[WarningMessage]) -> None:
     """Put the first warnings of each kind, with remedies, and the number of further ones on a page."""
     if cautions:
         page.add_heading("Warnings")
@@ -311,7 +311,7 @@ def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[Caution]) -> No
             page.add_paragraph(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
-def leaves_warnings_out(cautions: Sequence[Caution]) -> bool:
+def leaves_warnings_out(cautions: Sequence[WarningMessage]) -> bool:
     """Whether `write_warnings_by_kind` would leave some of `cautions` out."""
     return any(len(alike) > _SHOWN_OF_A_KIND for alike in group_by_key(cautions, lambda caution: caution.code).values())
 

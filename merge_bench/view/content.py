@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.view.text import NULL
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class PageBuilder:
         if not chart.is_empty:
             self._add_block(drawing)
 
-    def add_warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
+    def add_warnings(self, cautions: Collection[WarningMessage], heading: str = "Warnings") -> None:
         """Add warnings with their remedies below a heading, if there are any warnings."""
         if cautions and heading:
             self.add_heading(heading)
@@ -249,7 +249,7 @@ class ReportContent:
     of_commands: bool = False
 
 
-def warning_paragraphs(caution: Caution) -> list[Block]:
+def warning_paragraphs(caution: WarningMessage) -> list[Block]:
     """The paragraphs of a warning: its code and message, and its remedy."""
     remedy: list[Block] = [Paragraph(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
     return [Paragraph(f"{caution.code}: {caution.message}", "yellow"), *remedy]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from merge_bench.errors import PLAIN, Caution, mark_unprintable, print_warning
+from merge_bench.errors import PLAIN, WarningMessage, mark_unprintable, print_warning
 
 if TYPE_CHECKING:
     import msgspec
@@ -129,7 +129,7 @@ def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
         return json.dumps(msgspec.to_builtins(document)).encode()
 
 
-def print_warnings(warnings: Iterable[Caution]) -> None:
+def print_warnings(warnings: Iterable[WarningMessage]) -> None:
     """Print warnings on standard error, each once."""
     for caution in dict.fromkeys(warnings):
         print_warning(caution)

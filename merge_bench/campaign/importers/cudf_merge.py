@@ -28,7 +28,7 @@ from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rate, parse_size, parse_time
 from merge_bench.campaign.printed_text import PrintedText, shorten_line
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import WarningMessage, UsageError
 from merge_bench.records import schema as s
 from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
 
@@ -362,24 +362,24 @@ def _make_iteration_lines(report: Report) -> Iterator[s.IterationLine]:
         )
 
 
-def _report_warnings(report: Report) -> Iterator[Caution]:
+def _report_warnings(report: Report) -> Iterator[WarningMessage]:
     """The warnings about an imported report, those about this report before those about every report."""
     printed, counted = report.workers_printed, len(report.iterations)
     if report.workers != printed:
         what = f"the imported output lists {printed} workers, but has the data of {report.workers}"
-        yield Caution("imported-workers", f"{what}; the number of workers was set to {report.workers}")
+        yield WarningMessage("imported-workers", f"{what}; the number of workers was set to {report.workers}")
     if report.longest > counted:
         what = f"it lists {counted} iterations, but has data for {report.longest}"
-        yield Caution("imported-length", f"the imported output may be incomplete: {what}")
+        yield WarningMessage("imported-length", f"the imported output may be incomplete: {what}")
     if report.traceback is not None:
-        yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
+        yield WarningMessage("imported-error", f"the imported output also contains a Python error: {report.traceback}")
     if count := len(report.left_out):
         what = f"{plural(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
         first = f"line {report.left_out[0]}: {report.first_left_out}"
-        yield Caution("imported-lines", f"{what}; the first is {first}")
-    yield Caution("imported-definitions", DEFINITIONS)
+        yield WarningMessage("imported-lines", f"{what}; the first is {first}")
+    yield WarningMessage("imported-definitions", DEFINITIONS)
     digits = [iteration.wall.resolution for iteration in report.iterations]
     finest, coarsest = min(digits), max(digits)
     least = "" if coarsest == finest else f"{format_seconds(finest)} to "
     what = f"rounds each iteration's wall-clock time to the nearest {least}{format_seconds(coarsest)}"
-    yield Caution("imported-rounded", f"the imported output {what}")
+    yield WarningMessage("imported-rounded", f"the imported output {what}")

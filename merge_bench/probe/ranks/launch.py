@@ -18,7 +18,7 @@ from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.errors import Caution, LaunchFailed
+from merge_bench.errors import WarningMessage, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.ranks.mpirun import MpirunProcess
@@ -169,7 +169,7 @@ class RankSession:
             text, host=host, rank=rank, log_tail=read_log_tail(ranks.log), code=message.code or "run-failed"
         )
 
-    def warn(self, caution: Caution) -> None:
+    def warn(self, caution: WarningMessage) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
@@ -245,7 +245,7 @@ def rank_ucx_settings(variables: Mapping[str, str], *, hosts: int) -> dict[str, 
 
 def unused_rdma_warnings(
     reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Return warnings about RDMA ports that the ranks do not use; `reports`: of each rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
     networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.description import NetworkFacts
 from merge_bench.records.schema import Worker
 
@@ -71,7 +71,7 @@ class ExchangeRow(_Message, frozen=True):
 
 
 class Warn(_Message, frozen=True):
-    caution: Caution
+    caution: WarningMessage
 
 
 class Error(_Message, frozen=True):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
-from merge_bench.errors import Caution, LaunchFailed, UsageError
+from merge_bench.errors import WarningMessage, LaunchFailed, UsageError
 from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, program_output, program_output_or_none
 from merge_bench.units import format_count
@@ -271,7 +271,7 @@ def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int]
                 f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_not_used_reason(traced)};"
                 f" these rows are called “{UCP} {SHARP_ASKED}”"
             )
-            session.warn(Caution(NO_SHARP, message, _GET_SHARP))
+            session.warn(WarningMessage(NO_SHARP, message, _GET_SHARP))
     return problems
 
 

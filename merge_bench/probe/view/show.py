@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TextIO
 
 from merge_bench.campaign.importers import importers
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.probe.shared import (
     ALL_TO_ALL,
@@ -71,7 +71,7 @@ def print_row_tables(
     rows: Sequence[Row],
     *,
     baseline: str | None = None,
-    warnings: Sequence[Caution] = (),
+    warnings: Sequence[WarningMessage] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
@@ -98,7 +98,7 @@ def print_mpi_summary(
     rows: Sequence[Row],
     ucx: Sequence[Row],
     *,
-    warnings: Sequence[Caution] = (),
+    warnings: Sequence[WarningMessage] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
