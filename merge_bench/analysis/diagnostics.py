@@ -26,7 +26,7 @@ from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import HostLoad, WarningLine
-from merge_bench.units import format_rate, format_seconds, plural, plural_noun
+from merge_bench.units import format_rate, format_seconds, count_with_noun, plural_noun
 
 OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
@@ -361,7 +361,7 @@ def _failure_warnings(run: Run) -> Iterator[WarningMessage]:
         return
     complete = sum(launch.complete for launch in run.launches)
     if complete:
-        source = f"the numbers are from the {plural(complete, 'complete launch')}"
+        source = f"the numbers are from the {count_with_noun(complete, 'complete launch')}"
     elif any(launch.timed for launch in run.launches) and run.plan.command is None:
         source = "the numbers are from before the failure"
     else:
@@ -420,7 +420,7 @@ def _rank_warnings(
             " its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {plural(crowd.workers_that_fit, 'worker')} on this host",
+            else f"use at most {count_with_noun(crowd.workers_that_fit, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling_rank(workers)

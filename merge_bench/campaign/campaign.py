@@ -37,7 +37,7 @@ from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count, format_duration, plural
+from merge_bench.units import format_count, format_duration, count_with_noun
 
 IN_A_ROW = 3
 """The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
@@ -200,7 +200,7 @@ def dry_run_text(sweep: Sweep) -> str:
         if len(jobs) > 1:
             size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
-            lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
+            lines.append(f"## {names}: {count_with_noun(plan.workers, 'worker')}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines += [f"# {command.role} on {command.host}", command.shell_line()]
     if len(jobs) > 1:
@@ -260,13 +260,13 @@ def few_blocks_sentence(sweep: Sweep) -> str | None:
     if blocks >= least:
         return None
     what = f"{len(sweep.distinct_labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.distinct_labels)
-    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
+    return f"{count_with_noun(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
 
 
 def launch_label(job: Job, jobs: Sequence[Job]) -> str:
     """The label of a launch in the display: ``1 of 12: default, 1,000,000 rows, 2 workers``."""
     plan = job.prepared.plan
-    number, workers = f"{jobs.index(job) + 1} of {len(jobs)}", plural(plan.workers, "worker")
+    number, workers = f"{jobs.index(job) + 1} of {len(jobs)}", count_with_noun(plan.workers, "worker")
     return f"{number}: {job.label}{_merge_size_text(plan)}, {workers}"
 
 

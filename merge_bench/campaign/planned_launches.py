@@ -48,7 +48,7 @@ from merge_bench.records.campaign import Launch, label_runs, remove_table_names
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
-from merge_bench.units import format_duration, plural
+from merge_bench.units import format_duration, count_with_noun
 
 _T = TypeVar("_T")
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
@@ -494,7 +494,7 @@ class LaunchTimeEstimator:
 
     def describe_estimate(self, jobs: Sequence[Job]) -> str:
         """The estimate for all `jobs` as a sentence: ``12 launches take about 2 minutes (as earlier launches …)``."""
-        count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
+        count = f"{count_with_noun(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total_seconds(jobs)
         if total is None:
             new = ", ".join(dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None))

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from merge_bench.cluster import ucx_perftest
 from merge_bench.errors import WarningMessage, UsageError, mark_unprintable
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _BLANK = re.compile(r"[^\S\t]")
@@ -169,6 +169,6 @@ def left_out_warning(text: PrintedText, used: Collection[int]) -> list[WarningMe
     ]
     if not left:
         return []
-    what = f"{plural(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
+    what = f"{count_with_noun(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
     first = f"line {left[0]}: {shorten_line(text.lines[left[0] - 1])}"
     return [WarningMessage("imported-lines", f"{what}; the first is {first}")]

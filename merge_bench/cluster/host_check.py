@@ -23,7 +23,7 @@ from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import HostFacts, HostReport, InstalledProject, NetworkFacts, RdmaPort
 from merge_bench.host.pinning import WorkerPin
 from merge_bench.records.schema import Worker
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 CODE, IDLE = "rdma-unused", "ports-idle"
 RAILS = "UCX_MAX_RNDV_RAILS"
@@ -129,7 +129,7 @@ def check_gpu_counts(
         needed = -(-len(placement.workers) // workers_per_gpu)
         present = gpus_by_host[placement.host.name]
         if present < needed:
-            has = f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
+            has = f"{placement.host.name} has {count_with_noun(present, 'GPU')}, but its {len(placement.workers)} workers"
             raise UsageError(f"{has} need {needed}; change --workers, --workers-per-gpu or the slots of this host")
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not workers_chosen and any(gpus_by_host[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
@@ -219,7 +219,7 @@ def idle_rdma_port_warnings(
             remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
-            what = f"{share}: {RAILS}={rails} lets a message use {plural(rails, 'port')}, and a worker has {most}"
+            what = f"{share}: {RAILS}={rails} lets a message use {count_with_noun(rails, 'port')}, and a worker has {most}"
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
     groups = alike.items()

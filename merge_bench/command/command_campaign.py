@@ -88,7 +88,7 @@ from merge_bench.records.schema import (
     Worker,
 )
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_bytes, format_duration, plural
+from merge_bench.units import format_bytes, format_duration, count_with_noun
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
@@ -267,7 +267,7 @@ def few_launches_sentence(campaign: CommandCampaign) -> str | None:
     if campaign.blocks >= least:
         return None
     what = "configs" if runs == len(campaign.head.configs) else "runs"
-    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
+    few = f"{count_with_noun(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
     return f"{few}; use --launches {least} or more"
 
 
@@ -280,7 +280,7 @@ def dry_run_text(campaign: CommandCampaign) -> str:
         place = LaunchPlace(run.config, list(variables), 0)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
-        lines += [f"## {alike[0].label}: {plural(len(alike), 'launch')}", " ".join([*assignments, words])]
+        lines += [f"## {alike[0].label}: {count_with_noun(len(alike), 'launch')}", " ".join([*assignments, words])]
     lines.append(f"## measured: {measured_text(campaign.plan)}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
@@ -297,7 +297,7 @@ def measured_text(plan: CommandPlan) -> str:
 def _time_sentence(campaign: CommandCampaign) -> str:
     expected = campaign.expected_time()
     if expected.total_seconds(campaign.jobs) is None:
-        return f"{plural(len(campaign.jobs), 'launch')}; how long they take is known when the first one has ended"
+        return f"{count_with_noun(len(campaign.jobs), 'launch')}; how long they take is known when the first one has ended"
     return expected.describe_estimate(campaign.jobs)
 
 

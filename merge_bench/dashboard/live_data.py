@@ -23,7 +23,7 @@ from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
 from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
 from merge_bench.tune.view import write_tuning_outcome
-from merge_bench.units import format_duration, plural
+from merge_bench.units import format_duration, count_with_noun
 from merge_bench.view.content import (
     Block,
     Column,
@@ -454,7 +454,7 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
         verification_state(run, aggregate.complete_launches(run)) is VerificationState.MISSING for run in runs
     )
     if checks:
-        return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
+        return f"{count_with_noun(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
     if not any(launch.timed for launch in campaign.launches):
         return ""
     return "not checked yet" if running else "not checked"

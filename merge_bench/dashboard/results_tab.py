@@ -29,7 +29,7 @@ from merge_bench.report.page.results import (
     source_runs,
 )
 from merge_bench.report.run import main_metric_name
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
@@ -113,7 +113,7 @@ def make_results_content(
     readable = [one.campaign for one in loaded_campaigns if one.campaign is not None]
     campaigns = [campaign for campaign in readable if campaign.probe is None]
     probes = len(readable) - len(campaigns)
-    notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
+    notes = [f"{count_with_noun(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return ResultsContent(notes=tuple(notes), problems=problems)
     all_sources = source_runs(campaigns)

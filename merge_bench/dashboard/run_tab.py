@@ -22,7 +22,7 @@ from merge_bench.merge import engines
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.units import format_duration, plural
+from merge_bench.units import format_duration, count_with_noun
 from merge_bench.view.text import as_html
 from merge_bench.view.titles import is_tuning_campaign, short_time_texts
 
@@ -273,13 +273,13 @@ class RunView:
 def _queue_summary_html(running_job: Any, waiting_count: int, total_seconds: float) -> str:
     """HTML of a sentence: ``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running_job.id} is running" if running_job else "No job is running"
-    wait = f"{plural(waiting_count, 'job')} wait{'' if waiting_count != 1 else 's'}" if waiting_count else "none waits"
+    wait = f"{count_with_noun(waiting_count, 'job')} wait{'' if waiting_count != 1 else 's'}" if waiting_count else "none waits"
     return f"<p>{first}, {wait}{_duration_text(total_seconds, 'in total', '; ')}.</p>"
 
 
 def _job_wait_html(job: Any, wait_seconds: float, run_seconds: float) -> str:
     parts = [
-        f"{plural(job.ahead, 'job')} before it",
+        f"{count_with_noun(job.ahead, 'job')} before it",
         _duration_text(wait_seconds, "until it begins"),
         _duration_text(run_seconds, "to run"),
     ]

@@ -42,7 +42,7 @@ from merge_bench.tune.result import (
     tuning_stage_of,
 )
 from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import Chart
@@ -188,7 +188,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(step_count, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
+        done = f"{count_with_noun(step_count, 'step')} and {count_with_noun(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
@@ -221,7 +221,7 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     sentences = [f"{capitalize(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(
-            f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."
+            f"Not measured: {len(absent)} of {count_with_noun(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."
         )
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")

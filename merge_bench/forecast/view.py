@@ -13,7 +13,7 @@ from typing import TextIO
 from merge_bench.analysis.aggregate import PHASES
 from merge_bench.forecast.document import Forecast, ForecastQuantity, ModelCheck, PredictDocument
 from merge_bench.forecast.model import ModelParameter
-from merge_bench.units import GIB, plural
+from merge_bench.units import GIB, count_with_noun
 from merge_bench.view.content import Column, PageBuilder, group_by_key
 from merge_bench.view.plot import (
     GREY,
@@ -59,7 +59,7 @@ def _print_summary(page: PageBuilder, document: PredictDocument) -> None:
     whole = sum(seconds for _, seconds in parts)
     shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts if seconds > 0.005 * whole)
     page.add_named_values(
-        ("Forecast for", f"{plural(forecast.workers, 'worker')} on {plural(forecast.hosts, 'host')}"),
+        ("Forecast for", f"{count_with_noun(forecast.workers, 'worker')} on {count_with_noun(forecast.hosts, 'host')}"),
         ("Rows per chunk", format_row_count(document.rows_per_chunk)),
         ("Engine", document.engine),
         ("Config", document.config),
@@ -241,7 +241,7 @@ def _ideal_scaling_groups(rows: _Rows, measured: Mapping[int, float], *, grows: 
         (row, value), workers = rows[0], [row.workers for row, _ in rows]
         first_value = measured.get(row.workers, value.value)
         line = LineMark(workers, [first_value * count / row.workers if grows else first_value for count in workers])
-        yield MarkGroup(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
+        yield MarkGroup(GREY, (line,), f"ideal scaling from {count_with_noun(row.workers, 'worker')}")
 
 
 def _forecast_groups(rows: _Rows, within: set[int], unit: str) -> Iterator[MarkGroup]:
@@ -267,7 +267,7 @@ def _point_columns(rows: _Rows) -> Sequence[Sequence[float]]:
 
 def _hover_text(rows: _Rows, unit: str) -> dict[str, list[str]]:
     return {
-        "workers": [f"{row.workers} on {plural(row.hosts, 'host')}" for row, _ in rows],
+        "workers": [f"{row.workers} on {count_with_noun(row.hosts, 'host')}" for row, _ in rows],
         "value": [f"{value.value:,.6g} {unit}" for _, value in rows],
         "95 % interval": [f"{value.interval[0]:,.6g} to {value.interval[1]:,.6g} {unit}" for _, value in rows],
         "limit": [str(row.limit) for row, _ in rows],
@@ -289,7 +289,7 @@ def _chart_note(document: PredictDocument, *, extrapolated: bool, bordered: bool
     if not extrapolated:
         return text
     largest = max(document.checked, key=lambda run: (run.workers, run.hosts, run.rows_per_chunk))
-    measured = f"{plural(largest.workers, 'worker')} on {plural(largest.hosts, 'host')}"
+    measured = f"{count_with_noun(largest.workers, 'worker')} on {count_with_noun(largest.hosts, 'host')}"
     where = "right of the vertical line" if bordered else "everywhere"
     why = f"what if {', '.join(document.what_if)}" if document.what_if else f"the largest measured run has {measured}"
     return f"{text} Hollow, {where}: extrapolated ({why}); the interval leaves out the error of the model there."

@@ -19,7 +19,7 @@ from merge_bench.errors import GateNotMet, GateWithoutBaseline, UsageError, Wron
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder, is_result_folder
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
@@ -76,7 +76,7 @@ class RegressionGate:
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {plural(counted, 'launch')}, and this run makes {launches:,}:"
+            f"the baseline {self.against.folder} has {count_with_noun(counted, 'launch')}, and this run makes {launches:,}:"
             f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)

@@ -15,7 +15,7 @@ from merge_bench.analysis.comparable_runs import SIZE
 from merge_bench.regressions.document import LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.comparison import noise_floor_text
 from merge_bench.view.content import PageBuilder, columns_from_rows
 from merge_bench.view.plot import GREY, Axis, Chart, LineMark, MarkGroup, PointMarks
@@ -64,7 +64,7 @@ def print_history(
                 f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim"
             )
         for series in few if details else ():
-            page.add_paragraph(f"{series_label(document, series)}: {plural(len(series.results), 'result')}", indent=2)
+            page.add_paragraph(f"{series_label(document, series)}: {count_with_noun(len(series.results), 'result')}", indent=2)
         page.add_paragraphs("Notes", document.notes)
 
 
@@ -74,12 +74,12 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
         f"level {unit.format_value(series.level, with_unit=True)} since {day_of_result(series, series.since)}{varies}",
-        plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
+        count_with_noun(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
         f"A/A {noise_floor_text(series.noise_floor)}" if series.noise_floor is not None else "",
-        f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
+        f"{count_with_noun(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    what = f"{series.metric} of {series_label(document, series)} over {plural(len(series.results), 'result')}"
+    what = f"{series.metric} of {series_label(document, series)} over {count_with_noun(len(series.results), 'result')}"
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
@@ -131,7 +131,7 @@ def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: Le
         return f"{100 * change:+.1f} % little by little, from {begin} to {end}"
     text = f"{100 * shift.change:+.1f} % on {day_of_result(series, shift.result)}"
     if shift.ended is not None:
-        text += f", for {plural(shift.ended - shift.result, 'result')}, until {day_of_result(series, shift.ended - 1)}"
+        text += f", for {count_with_noun(shift.ended - shift.result, 'result')}, until {day_of_result(series, shift.ended - 1)}"
     return text + (", back at an earlier level" if shift.returns else "")
 
 

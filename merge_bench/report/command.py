@@ -15,7 +15,7 @@ from merge_bench.analysis.compare import Metric, main_metric, metrics_of
 from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
 from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
-from merge_bench.units import format_duration, plural
+from merge_bench.units import format_duration, count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.plot.command import metric_by_launch_chart, metric_bar_chart
 from merge_bench.view.plot.merge import LabelledRun
@@ -58,7 +58,7 @@ def describe_command(runs: Sequence[CommandRun]) -> str:
     planned = max((each.document.measured.planned_launches for each in runs), default=0)
     hosts = list(dict.fromkeys(host for each in runs for host in each.document.plan["hosts"]))
     names = f"config {configs[0]}" if len(configs) == 1 else f"configs {join_names_in_words(configs)}"
-    launches = plural(planned, "launch") + (" of each" if len(runs) > 1 else "")
+    launches = count_with_noun(planned, "launch") + (" of each" if len(runs) > 1 else "")
     return f"{command}; {names}; {launches}" + (f" on {join_names_in_words(hosts)}" if hosts else "")
 
 
@@ -93,7 +93,7 @@ def _outcome(run: CommandRun) -> tuple[str, str]:
     if proof.state == VerificationState.IMPORTED.value:
         return f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow"
     planned, failed = measured.planned_launches, run.failed_launches
-    counts = f"{measured.launches:,} of {plural(planned, 'launch')}"
+    counts = f"{measured.launches:,} of {count_with_noun(planned, 'launch')}"
     if measured.launches == planned:
         counts = "the launch" if planned == 1 else f"all {planned:,} launches"
     lost = f"; {failed:,} failed" if failed else ""

@@ -22,7 +22,7 @@ from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
 from merge_bench.tune.result import TuningResult, tuning_result_of
 from merge_bench.tune.tuning_plan import rounded_up_duration_text, time_to_decide_all
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.next_command import SuggestedCommand, can_wait_for_quiet_host, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
@@ -122,7 +122,7 @@ def next_step_after_sweep(
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.of_a_job:  # no job may name a result to add to
             return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
-        does = f"adds {plural(more, 'block')}, as many as a verdict needs"
+        does = f"adds {count_with_noun(more, 'block')}, as many as a verdict needs"
         return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
     return report_step(campaign)
 
@@ -143,7 +143,7 @@ def next_step_after_command(
     needs = "a verdict needs" if comparisons else "a 95 % interval needs"
     if campaign.of_a_job:  # no job may name a result to add to
         return _exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
-    does = f"adds {plural(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
+    does = f"adds {count_with_noun(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
     return _exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
 
 

@@ -32,7 +32,7 @@ from merge_bench.report.next_step import (
     next_step_after_sweep,
 )
 from merge_bench.report.run_sections import write_energy
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison as comparing
 from merge_bench.view.content import Column, PageBuilder, warning_paragraphs
 from merge_bench.view.next_command import SuggestedCommand, service_machine_suffix, typed_command_unless_in_job
@@ -322,7 +322,7 @@ def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage],
             left = len(warnings) - at
             room -= height_in_lines(lines, COLUMNS)
             if at and room < (left > 1):
-                page.add_paragraph(f"{plural(left, 'more warning')} with `show --details`, and in the report", "dim")
+                page.add_paragraph(f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim")
                 return
         page.sections[-1].blocks += lines
 

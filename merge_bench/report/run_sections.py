@@ -14,7 +14,7 @@ from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import SizeRange
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.text import NULL, format_cell, format_gib, format_mib, format_ms, format_number, format_row_count
 from merge_bench.view.titles import merge_keys_text, merged_tables_text
@@ -114,7 +114,7 @@ def describe_run(document: RunDocument) -> str:
     plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
     what = merged_tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
-    workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
+    workers = f"{NULL} workers" if plan.workers is None else count_with_noun(plan.workers, "worker")
     of_data = f" of {format_gib(data)} GiB" if data is not None else ""
     side = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     how = f" with {plan.distribution}{side}" if side or plan.distribution_reason else ""  # nothing for the default
@@ -122,7 +122,7 @@ def describe_run(document: RunDocument) -> str:
     return (
         f"{what}; {workers}{_on_hosts_text(hosts_of_run(document))}; engine {plan.engine or NULL}"
         f", exchange {plan.exchange or NULL}{how}, config {document.config.name};"
-        f" {plural(document.measured.iterations, 'iteration')}{of_data} {_launch_counts_text(document)}"
+        f" {count_with_noun(document.measured.iterations, 'iteration')}{of_data} {_launch_counts_text(document)}"
     )
 
 
@@ -137,7 +137,7 @@ def _on_hosts_text(hosts: Sequence[str]) -> str:
 def _launch_counts_text(document: RunDocument) -> str:
     """The launches of a run, as text: ``in 1 launch, after 1 warm-up``."""
     launched, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
-    launches = plural(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
+    launches = count_with_noun(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
@@ -281,7 +281,7 @@ def write_verification(page: PageBuilder, document: RunDocument) -> None:
                 f"verified: {format_row_count(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green"
             )
         case VerificationState.MISSING:
-            passed = f"{plural(proof.checks, 'check')} passed"
+            passed = f"{count_with_noun(proof.checks, 'check')} passed"
             page.add_paragraph(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 

@@ -12,7 +12,7 @@ from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import Binding
 from merge_bench.report.run_sections import write_protocols, write_selected_transports
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import PageBuilder, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.streams import print_document
 from merge_bench.view.terminal import print_page_at_exit
@@ -58,8 +58,8 @@ def print_config_check(
         if result.ok:
             warnings = len(result.conflicts) + len(result.warnings)
             remarks = sum(setting.state in _REMARKS for setting in settings)
-            counts = [plural(warnings, "warning")] if warnings else []
-            counts += [f"{plural(remarks, 'setting')} with a remark"] if remarks else []
+            counts = [count_with_noun(warnings, "warning")] if warnings else []
+            counts += [f"{count_with_noun(remarks, 'setting')} with a remark"] if remarks else []
             page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 

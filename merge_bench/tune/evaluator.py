@@ -14,7 +14,7 @@ from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.space import SettingValue
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
 """The phases of a tuning, as the records name them."""
@@ -313,7 +313,7 @@ def decision_reason(state: ContestState, contest: Contest, bar: GainBar, ended: 
     if state is ContestState.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
-    n, threshold, effect = plural(len(contest.ratios), "block"), f"{bar.threshold:.1%}", contest.effect
+    n, threshold, effect = count_with_noun(len(contest.ratios), "block"), f"{bar.threshold:.1%}", contest.effect
     if state is not ContestState.OPEN:
         outcomes = {
             ContestState.GAIN: f"at least {threshold} faster",

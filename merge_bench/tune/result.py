@@ -37,7 +37,7 @@ from merge_bench.tune.evaluator import (
     sample_launch,
     tuned_metric,
 )
-from merge_bench.units import format_duration, plural
+from merge_bench.units import format_duration, count_with_noun
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):
@@ -501,7 +501,7 @@ class _StageReader:
             if exhaustive or self.most <= SearchOptions.least
             else f"{SearchOptions.least} to {self.most}"
         )
-        what = plural(len(alive), "combination" if exhaustive else "candidate")
+        what = count_with_noun(len(alive), "combination" if exhaustive else "candidate")
         doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
         seconds = self._launch_seconds(0)
         left = self._time_left_text(slow * seconds, None)
@@ -574,7 +574,7 @@ class _StageReader:
             plan=plan,
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
             decision=OPEN,
-            reason=f"{plural(len(contest.ratios), 'block')} so far",
+            reason=f"{count_with_noun(len(contest.ratios), 'block')} so far",
             **contest.ratio_fields(),
         )
 

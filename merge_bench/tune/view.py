@@ -30,7 +30,7 @@ from merge_bench.tune.result import (
     step_name,
     tuning_result_of,
 )
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import (
@@ -109,7 +109,7 @@ def print_tuning(
             )
         elif pruned:
             page.add_paragraph(
-                f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
+                f"{count_with_noun(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
             )
         write_tuning_outcome(page, result, sizes, metric, step.note if step is not None else "")
         page.add_paragraph("")
@@ -132,7 +132,7 @@ def write_search_steps(page: PageBuilder, result: TuningResult, sizes: Sequence[
         page.add_paragraph(
             f"Noise: {noise.reason} ({result.baseline} against its own copy:"
             f" {format_interval(noise.low, noise.high)} in"
-            f" {plural(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%). A loss is"
+            f" {count_with_noun(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%). A loss is"
             " decided by the interval of its own setting.",
             "dim",
         )
@@ -186,7 +186,7 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     ]
     sentences += _not_combined_sentences(result)
     if left_out:
-        count = plural(len(left_out), "candidate")
+        count = count_with_noun(len(left_out), "candidate")
         left_out_count = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
         was, them, have = ("was", "it", "has") if len(left_out) == 1 else ("were", "them", "have")
         named = ", ".join(each.value for each in left_out)
@@ -206,7 +206,7 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
 def _estimate_text(line: TuneLine) -> str:
     """``1.034 × default (0.981 to 1.090) in 4 blocks``."""
     estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
-    return f"{estimate} in {plural(line.launches, 'block')}"
+    return f"{estimate} in {count_with_noun(line.launches, 'block')}"
 
 
 def _count_sentences(result: TuningResult) -> list[str]:
@@ -225,7 +225,7 @@ def _count_sentences(result: TuningResult) -> list[str]:
         f"{len(result.undecided)} {'is' if len(result.undecided) == 1 else 'are'} undecided": len(result.undecided),
     }
     named = [text for text, count in counts.items() if count]
-    sentence = f"Of {plural(result.screened, 'candidate')}, {', '.join(named)}"
+    sentence = f"Of {count_with_noun(result.screened, 'candidate')}, {', '.join(named)}"
     if best is None:
         return [f"{sentence}."]
     untested = not result.broken_off and best.config == result.unconfirmed
@@ -470,7 +470,7 @@ def speed_up_forest_chart(
 def interval_levels_text(blocks: Iterable[int]) -> str:
     """The levels of intervals by numbers of blocks: ``interval (75 % from 3 blocks, 95 % or more from 6 or more)``."""
     levels = [
-        f"{100 * (1 - interval_alpha(count)):.4g} % from {plural(count, 'block')}"
+        f"{100 * (1 - interval_alpha(count)):.4g} % from {count_with_noun(count, 'block')}"
         if count < WHOLE_LEVEL
         else f"95 % or more from {WHOLE_LEVEL} or more blocks"
         for count in sorted({min(count, WHOLE_LEVEL) for count in blocks if count > 1})
@@ -520,7 +520,7 @@ def _groups_by_kind(
         details = {
             "setting": [row.label for row in rows],
             "speed-up": [row.ratio_text for row in rows],
-            "why": [f"{decision_text(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
+            "why": [f"{decision_text(step)}: {step.reason}; {count_with_noun(step.launches, 'block')}" for step in steps],
         }
         points = PointMarks(at, ratios, details=details) if upright else PointMarks(ratios, at, details=details)
         groups.append(MarkGroup(_LOOKS.get(kind, GREY), (WhiskerMarks(at, low, high, upright), points), kind))

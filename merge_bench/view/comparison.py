@@ -11,7 +11,7 @@ from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.documents import CompareDocument, Comparison, Difference, Interval, Value
 from merge_bench.analysis.statistics.verdict import MOST
 from merge_bench.errors import stdout_and_stderr_are_same
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.markdown import render_blocks
 from merge_bench.view.next_command import SuggestedCommand
@@ -143,7 +143,7 @@ def title_of_comparison(comparison: Comparison) -> str:
     """The title of a comparison: ``tcp against default · 1,000,000 rows per chunk, 2 workers``."""
     chunk, workers, *others = comparison.plan.items()
     what = [f"{format_row_count(chunk[1])} rows per chunk"] if isinstance(chunk[1], int) else []
-    what += [plural(workers[1], "worker")] if isinstance(workers[1], int) else []
+    what += [count_with_noun(workers[1], "worker")] if isinstance(workers[1], int) else []
     what += [str(value) if name == "command" else f"{name} {value}" for name, value in others]
     aa = ", the same config (A/A)" if comparison.aa else ""
     return f"{comparison.candidate} against {comparison.baseline}{aa}" + (f" · {', '.join(what)}" if what else "")
@@ -162,7 +162,7 @@ def verdict_sentence(comparison: Comparison) -> str:
     parts = [reasons.get(reason, str(reason)) if reason else None, _ratio_text(comparison)]
     if comparison.verdict == "INCONCLUSIVE" and not level:
         more = comparison.more_launches
-        needed = f"more than {MOST} launches" if more is None else f"about {plural(more, 'more launch')}"
+        needed = f"more than {MOST} launches" if more is None else f"about {count_with_noun(more, 'more launch')}"
         parts.append(f"a verdict needs {needed} of each config")
     return f"{comparison.verdict}{mark}: {'; '.join(filter(None, parts))}"
 
@@ -238,9 +238,9 @@ def improvement_adjective(unit: str) -> str:
 
 def _launches_text(comparison: Comparison) -> str:
     if comparison.paired or comparison.candidate_value is None:
-        return plural(comparison.launches, "block")
+        return count_with_noun(comparison.launches, "block")
     old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
-    counts = f"{plural(old, 'launch')} each" if old == new else f"{old} and {new} launches"
+    counts = f"{count_with_noun(old, 'launch')} each" if old == new else f"{old} and {new} launches"
     return f"{counts}, not interleaved"
 
 

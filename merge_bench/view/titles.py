@@ -19,7 +19,7 @@ from merge_bench.records.campaign import Campaign, CommandPlan, Launch, Recorded
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
-from merge_bench.units import plural, plural_noun
+from merge_bench.units import count_with_noun, plural_noun
 from merge_bench.view.plot import Chart
 from merge_bench.view.text import format_row_count, mark_unprintable, shorten_middle
 
@@ -146,7 +146,7 @@ def plan_option_text(name: str, value: object) -> str:
     if name == "command":
         return str(value)
     if name == "workers" and isinstance(value, int):
-        return plural(value, "worker")
+        return count_with_noun(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)
     return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
 
@@ -313,9 +313,9 @@ def _launch_progress_text(launch: Launch) -> str:
     if launch.link is not None or launch.memory is not None:
         return "after the last iteration"
     if launch.probes:
-        return f"after {plural(len(launch.probes), 'measurement')}"
+        return f"after {count_with_noun(len(launch.probes), 'measurement')}"
     if launch.timed:
-        return f"after {plural(len(launch.timed), 'timed iteration')}"
+        return f"after {count_with_noun(len(launch.timed), 'timed iteration')}"
     return "in the warm-up" if launch.iterations else "before the first iteration"
 
 

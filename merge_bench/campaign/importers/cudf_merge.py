@@ -30,7 +30,7 @@ from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rat
 from merge_bench.campaign.printed_text import PrintedText, shorten_line
 from merge_bench.errors import WarningMessage, UsageError
 from merge_bench.records import schema as s
-from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
+from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, count_with_noun
 
 IMPORTER = Importer(
     name="cudf-merge", help="cudf-merge.py of 2022, ucxx.benchmarks.cudf_merge, and that of UCX-Py", place=1
@@ -374,7 +374,7 @@ def _report_warnings(report: Report) -> Iterator[WarningMessage]:
     if report.traceback is not None:
         yield WarningMessage("imported-error", f"the imported output also contains a Python error: {report.traceback}")
     if count := len(report.left_out):
-        what = f"{plural(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
+        what = f"{count_with_noun(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
         first = f"line {report.left_out[0]}: {report.first_left_out}"
         yield WarningMessage("imported-lines", f"{what}; the first is {first}")
     yield WarningMessage("imported-definitions", DEFINITIONS)

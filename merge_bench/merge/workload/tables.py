@@ -24,7 +24,7 @@ from merge_bench.merge.engines import EngineDescription, describe_engine, engine
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
 from merge_bench.merge.workload import Workload, parquet
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 WORKLOAD = Workload(name="tables", help="the files of --left and --right", place=2)
 
@@ -471,7 +471,7 @@ def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers:
     if groups < workers:
         yield WarningMessage(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f"the {side} table {path} has only {count_with_noun(groups, 'row group')} for {workers} workers, so"
             f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )

@@ -29,7 +29,7 @@ from merge_bench.merge import engines
 from merge_bench.probe.shared import Probe
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 REPETITIONS = 3
 RULE = "as measured on two cores"
@@ -127,7 +127,7 @@ def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> s
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
+        lines.append(f"## {_launch_label(head, alike[0])}: {count_with_noun(len(alike), 'launch')}")
         lines += _probe_part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_campaign_time(probe, head, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])

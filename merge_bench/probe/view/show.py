@@ -28,7 +28,7 @@ from merge_bench.probe.shared import (
 )
 from merge_bench.probe.shared.stored_rows import row_quantities, row_quantity, row_test_kind
 from merge_bench.records.campaign import LaunchRange, Row
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, group_by_key
 from merge_bench.view.next_command import service_machine_suffix
 from merge_bench.view.terminal import print_page_at_exit
@@ -116,7 +116,7 @@ def print_mpi_summary(
             _write_mpi_and_ucx_table(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
-            page.add_paragraph(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
+            page.add_paragraph(f"{method}; medians over {count_with_noun(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
             page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
             page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")

@@ -43,7 +43,7 @@ from merge_bench.report.run import (
 )
 from merge_bench.tune import view as tuning
 from merge_bench.tune.result import ended_tuning_result_of
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, PageBuilder, ReportContent, columns_from_rows, group_by_key
 from merge_bench.view.plot import Chart, merge
@@ -111,7 +111,7 @@ def build_report(
     _write_commands(page, campaigns)
     _write_environments(page, campaigns, defaults)
     more = len(campaigns) - 1
-    title = campaign_titles(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
+    title = campaign_titles(campaigns)[0] + (f", and {count_with_noun(more, 'more result')}" if more else "")
     shown = tuple(section for section in page.sections if section.blocks)
     of_commands = all(campaign.command is not None for campaign in campaigns)
     report = ReportContent(title, _when_and_where_sentence(campaigns), state, alarm, shown, of_commands=of_commands)
@@ -389,7 +389,7 @@ def _write_all_warnings(page: PageBuilder, campaigns: Sequence[Campaign], source
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
     if sections.leaves_warnings_out(list(distinct)):
-        page.start_section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+        page.start_section(sections.ALL_WARNINGS, folded=True, note=count_with_noun(len(distinct), "warning"))
         page.add_warnings(distinct, heading="")
 
 
