@@ -169,6 +169,7 @@ def left_out_warning(text: PrintedText, used: Collection[int]) -> list[WarningMe
     ]
     if not left:
         return []
-    what = f"{count_with_noun(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
+    verb = "is" if len(left) == 1 else "are"
+    what = f"{count_with_noun(len(left), 'line')} {verb} not part of the report and left out"
     first = f"line {left[0]}: {shorten_line(text.lines[left[0] - 1])}"
     return [WarningMessage("imported-lines", f"{what}; the first is {first}")]

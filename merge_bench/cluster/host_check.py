@@ -129,8 +129,9 @@ def check_gpu_counts(
         needed = -(-len(placement.workers) // workers_per_gpu)
         present = gpus_by_host[placement.host.name]
         if present < needed:
-            has = f"{placement.host.name} has {count_with_noun(present, 'GPU')}, but its {len(placement.workers)} workers"
-            raise UsageError(f"{has} need {needed}; change --workers, --workers-per-gpu or the slots of this host")
+            has = f"{placement.host.name} has {count_with_noun(present, 'GPU')}"
+            need = f"its {len(placement.workers)} workers need {needed}"
+            raise UsageError(f"{has}, but {need}; change --workers, --workers-per-gpu or the slots of this host")
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not workers_chosen and any(gpus_by_host[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus_by_host[p.host.name]}" for p in unknown)
@@ -219,7 +220,8 @@ def idle_rdma_port_warnings(
             remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
-            what = f"{share}: {RAILS}={rails} lets a message use {count_with_noun(rails, 'port')}, and a worker has {most}"
+            used = count_with_noun(rails, "port")
+            what = f"{share}: {RAILS}={rails} lets a message use {used}, and a worker has {most}"
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
     groups = alike.items()

@@ -297,7 +297,8 @@ def measured_text(plan: CommandPlan) -> str:
 def _time_sentence(campaign: CommandCampaign) -> str:
     expected = campaign.expected_time()
     if expected.total_seconds(campaign.jobs) is None:
-        return f"{count_with_noun(len(campaign.jobs), 'launch')}; how long they take is known when the first one has ended"
+        launches = count_with_noun(len(campaign.jobs), "launch")
+        return f"{launches}; how long they take is known when the first one has ended"
     return expected.describe_estimate(campaign.jobs)
 
 

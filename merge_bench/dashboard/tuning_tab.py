@@ -188,7 +188,8 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{count_with_noun(step_count, 'step')} and {count_with_noun(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
+        finished = sum(map(is_finished_launch, campaign.launches))
+        done = f"{count_with_noun(step_count, 'step')} and {count_with_noun(finished, 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
@@ -221,7 +222,8 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     sentences = [f"{capitalize(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(
-            f"Not measured: {len(absent)} of {count_with_noun(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."
+            f"Not measured: {len(absent)} of {count_with_noun(len(candidates), 'candidate')}:"
+            f" {shorten_middle(named, 600)}."
         )
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")
@@ -291,7 +293,8 @@ class TuningView:
         figures = self._cache.known_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
         nothing = ", nothing measured" * self._has_no_measurements(entry)
-        return f"{join_names_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
+        text = shorten_middle(uncapitalize(outcome)) or entry.status
+        return f"{join_names_in_words(entry.configs[:1])} · {text}{nothing}"
 
     def show_update(self, update: TuningUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""

@@ -159,8 +159,8 @@ def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario) -
         )
     if scenario.hosts > max(hosts, 2):
         yield (
-            f"At most {count_with_noun(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {scenario.hosts}:"
-            " the network is assumed to carry the full rate of all hosts at once."
+            f"At most {count_with_noun(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured,"
+            f" not {scenario.hosts}: the network is assumed to carry the full rate of all hosts at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= scenario.rows_per_chunk <= SIZES * max(chunks):

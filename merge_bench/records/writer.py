@@ -127,8 +127,8 @@ class CampaignWriter:
 
         A line that was written only in part is removed, so that the lines after it stay readable.
 
-        Raises RecordsNotWritten if the disk is full or gone; the message names the folder; ValueError if `record` does not
-        fit the schema, or the writer is closed.
+        Raises RecordsNotWritten if the disk is full or gone; the message names the folder; ValueError if `record` does
+        not fit the schema, or the writer is closed.
         """
         line = encode_record(record) + b"\n"
         with self._lock:

@@ -76,8 +76,8 @@ class RegressionGate:
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {count_with_noun(counted, 'launch')}, and this run makes {launches:,}:"
-            f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
+            f"the baseline {self.against.folder} has {count_with_noun(counted, 'launch')}, and this run makes"
+            f" {launches:,}: a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:

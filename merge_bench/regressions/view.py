@@ -131,7 +131,8 @@ def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: Le
         return f"{100 * change:+.1f} % little by little, from {begin} to {end}"
     text = f"{100 * shift.change:+.1f} % on {day_of_result(series, shift.result)}"
     if shift.ended is not None:
-        text += f", for {count_with_noun(shift.ended - shift.result, 'result')}, until {day_of_result(series, shift.ended - 1)}"
+        results = count_with_noun(shift.ended - shift.result, "result")
+        text += f", for {results}, until {day_of_result(series, shift.ended - 1)}"
     return text + (", back at an earlier level" if shift.returns else "")
 
 

@@ -48,7 +48,8 @@ class CommandRun:
 
 def figure_text(figure: CommandFigure) -> str:
     """The name and the median of a metric with its unit: ``busbw 12.37 GB/s``."""
-    return f"{figure.name} {DisplayUnit.for_recorded_unit(figure.unit).format_value(figure.spread.median, with_unit=True)}"
+    unit = DisplayUnit.for_recorded_unit(figure.unit)
+    return f"{figure.name} {unit.format_value(figure.spread.median, with_unit=True)}"
 
 
 def describe_command(runs: Sequence[CommandRun]) -> str:

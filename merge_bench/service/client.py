@@ -220,7 +220,8 @@ class Client:
 
 
 def _json_response_decoder(document_type: type[_T]) -> Callable[[HTTPResponse], _T]:
-    return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=document_type)  # what is longer is no JSON then
+    # A longer answer is cut off, and no JSON then.
+    return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=document_type)
 
 
 def _write_response_body(response: HTTPResponse, file: Path) -> None:

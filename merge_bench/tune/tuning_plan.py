@@ -480,8 +480,8 @@ class TuningTiming:
             f" {format_duration(most / quick * search + confirmation)} ({most + confirming}) if they need"
             f" {blocks} blocks and one is confirmed ({source})"
             if budget is None
-            else f"{limit}: about {format_duration(search)} ({quick} launches) until {count_with_noun(count, 'candidate')}"
-            f" {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
+            else f"{limit}: about {format_duration(search)} ({quick} launches) until"
+            f" {count_with_noun(count, 'candidate')} {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
             f" ({confirming}) to confirm one ({source})"
         ]
         missing = [value.id for value in self.task.values if value not in fitting.values]

@@ -132,8 +132,8 @@ def write_search_steps(page: PageBuilder, result: TuningResult, sizes: Sequence[
         page.add_paragraph(
             f"Noise: {noise.reason} ({result.baseline} against its own copy:"
             f" {format_interval(noise.low, noise.high)} in"
-            f" {count_with_noun(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%). A loss is"
-            " decided by the interval of its own setting.",
+            f" {count_with_noun(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%)."
+            " A loss is decided by the interval of its own setting.",
             "dim",
         )
     _write_step_table(

@@ -115,7 +115,9 @@ def time_left_text(launch_seconds_left: float, later_seconds_left: float | None)
 
 def remaining_iterations_seconds(elapsed_seconds: float, done_iterations: int, all_iterations: int) -> float:
     """The seconds that the remaining iterations will take, at the speed of those already done; NaN if none is done."""
-    return elapsed_seconds / done_iterations * max(all_iterations - done_iterations, 0) if done_iterations > 0 else float("nan")
+    if done_iterations <= 0:
+        return float("nan")
+    return elapsed_seconds / done_iterations * max(all_iterations - done_iterations, 0)
 
 
 def make_progress(stream: TextIO, *, quiet: bool = False) -> Progress:

@@ -284,7 +284,8 @@ def write_exchange_share(page: PageBuilder, sources: Sequence[SourceRun], probes
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
     rates = []
     for source, share in shares:
-        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({format_with_binary_prefix(share.size)})"
+        size = format_with_binary_prefix(share.size)
+        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({size})"
         exchange = (
             format_number(share.all_to_all / 1e9),
             messages,
