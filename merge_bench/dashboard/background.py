@@ -103,7 +103,7 @@ class PageSession:
         return self._document is not None
 
     def request_update(self) -> None:
-        """Have the next update of the visible tab start at once, because a person did something."""
+        """Have the visible tab updated at once, because a person did something in the page."""
         self._touches += 1
 
     def _request_update_on_change(self, event: Any) -> None:

@@ -168,7 +168,7 @@ def _is_successful_launch(launch: Launch) -> bool:
 
 
 def is_finished_launch(launch: Launch) -> bool:
-    """Whether a launch succeeded or failed; an interrupted one is not finished, because it is made again."""
+    """Whether a launch succeeded or failed; an interrupted launch is not finished, because it is repeated."""
     return _has_ended(launch) and not launch.interrupted
 
 
@@ -461,7 +461,7 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
 
 
 def conclusion_html(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> str:
-    """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
+    """HTML of the conclusion of an ended campaign, without its warnings: the Live tab lists these elsewhere."""
     page = PageBuilder()
     if is_tuning_campaign(campaign):
         step, tuning = next_step_after_recorded_tuning(campaign).with_program_as_typed(), campaign.plans[0].tune

@@ -164,9 +164,9 @@ class IterationRatesFigure:
     @property
     def configs_legend_html(self) -> str:
         """HTML of each config's name with its symbol."""
-        looks = ((config, style_of_series(number)) for config, number in self._configs.items())
+        styles = ((config, style_of_series(number)) for config, number in self._configs.items())
         return _legend_entries_html(
-            {name: f'<span style="color: {one.colour}">{one.symbol}</span>' for name, one in looks}
+            {name: f'<span style="color: {one.colour}">{one.symbol}</span>' for name, one in styles}
         )
 
 

@@ -163,7 +163,7 @@ def list_schedules(service: ServiceContext, request: AuthorizedRequest) -> d.Sch
 
 
 def remove_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.ScheduleList:
-    """Remove a schedule, and list the others. A job that it has queued stays."""
+    """Remove a schedule, and list the others. Jobs that the schedule has queued stay in the queue."""
     if not service.store.remove_schedule(request.key, request.token.name):
         raise RequestRefused(404, "no-such-schedule", "this token has no schedule with this name")
     return list_schedules(service, request)

@@ -83,7 +83,7 @@ class JobList(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that is queued once on each of some days, with keys that the schedule makes.
+    """A job to queue at a time of day, once on each of some days, with keys that the schedule makes.
 
     `at`: the time of day, such as 02:30; `days`: daily, or days such as mon,wed or mon-fri; `zone`: the time zone of
     both, such as Europe/Berlin; `missed`: if the service did not run then, wait for the next time (skip), or run once.

@@ -401,7 +401,7 @@ def start_service(
 
 
 def _no_runs_reason(settings: ServiceSettings, user: DashboardUser) -> str:
-    """The reason why the page whose address is printed cannot start runs, as a sentence; empty if it can."""
+    """The sentence that says why runs cannot be started from a dashboard's own page; empty if they can."""
     if user.allow_run:
         return "To start runs, log in with the token of this dashboard; its command says where that is."
     if is_loopback_address(settings.address):

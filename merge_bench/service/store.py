@@ -69,7 +69,8 @@ class RequestRefused(MergeBenchError):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token without its secret: its name, its role (read or run), and when it was made, in seconds."""
+    """A token without its secret: its name, its role (read or run), and when it was made, in seconds since the epoch.
+    """
 
     name: str
     role: str
@@ -268,7 +269,7 @@ class ServiceStore:
         return [Token(*row) for row in self._query_rows("SELECT name, role, created FROM tokens ORDER BY name")]
 
     def find_token(self, secret: str) -> Token | None:
-        """The token with this secret, or None, in a time that does not depend on how much of the secret is right."""
+        """The token with this secret, or None; the time that takes does not tell how much of the secret is right."""
         return self.find_token_by_hash(hash_token(secret))
 
     def find_token_by_hash(self, token_hash: str) -> Token | None:

@@ -77,7 +77,7 @@ def markdown_table_lines(columns: Sequence[Column], row_mark: str = "", *, are_m
 
 
 def _markdown_block_lines(block: Block, picture_path: str | None) -> Iterator[str]:
-    """The lines of one block as Markdown; `picture_path`: the path of its picture, if it is a drawing."""
+    """The Markdown lines of one block of a page; `picture_path`: the path of a chart's picture."""
     match block:
         case Heading(text):
             yield f"### {escape_markdown(text)}"

@@ -60,7 +60,7 @@ class TerminalProgress(Progress):
         self._update_progress_line(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
 
     def _update_progress_line(self, *, completed: int, total: int | None, detail: str) -> None:
-        """Update the line and its bar; a text that is too long is cut."""
+        """Update the text and the bar of the progress line; a text that is too long is cut."""
         room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR_COLUMNS + 1) * self._wide
         text = self._text if len(self._text) <= room else f"{self._text[: room - 1]}…"
         self._bars.update(self._task, description=text, completed=completed, detail=detail)

@@ -217,7 +217,7 @@ def utc_time(epoch_seconds: float | None) -> datetime | None:
 
 
 def recorded_workers(launches: Iterable[Launch]) -> list[Worker]:
-    """The recorded workers of all launches that started; one that is in several launches is there several times."""
+    """The recorded workers of all launches that started; a worker of several launches is listed several times."""
     return [worker for launch in launches if launch.line is not None for worker in launch.line.workers]
 
 

@@ -206,7 +206,7 @@ HEAT, HEAT_STATIC = "Cividis256", "cividis"
 _INTERVAL_HEIGHT = 0.24
 """The height of an interval's bar; bars of values have 0.8."""
 GREY = -1
-"""The number of the look of marks that belong to no series."""
+"""The number of the style of marks that belong to no series."""
 
 
 @dataclass(frozen=True)

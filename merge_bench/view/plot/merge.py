@@ -420,17 +420,17 @@ def _timeline_mark_groups(
         return max(1e3 * (timeline.seconds_on_common_clock(rank, seconds) - zero_seconds), left_milliseconds)
 
     workers = iteration.workers[:MOST_ROWS]
-    for name, look in _SPANS.items():
+    for name, style in _SPANS.items():
         spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
         boxes = [(rank, axis_milliseconds(rank, span.begin), axis_milliseconds(rank, span.end), name) for rank, span in spans]
-        yield from _timeline_box_groups(look, [box for box in boxes if box[2] > left_milliseconds], opacity=1.0)
-    for received, look in _BATCHES.items():
+        yield from _timeline_box_groups(style, [box for box in boxes if box[2] > left_milliseconds], opacity=1.0)
+    for received, style in _BATCHES.items():
         way, boxes = "from" if received else "to", []
         for worker in workers:
             for batch in (batch for batch in worker.batches if batch.received == received):
                 what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
                 boxes.append((worker.rank, axis_milliseconds(worker.rank, batch.begin), axis_milliseconds(worker.rank, batch.end), what))
-        yield from _timeline_box_groups(look, boxes, opacity=0.5)  # they lie over each other
+        yield from _timeline_box_groups(style, boxes, opacity=0.5)  # they lie over each other
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_message_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
