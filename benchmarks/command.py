@@ -195,7 +195,11 @@ def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,), *, markup: bool = False
 ) -> str:
     """A table in Markdown; `text`: the columns that are aligned to the left; `markup`: the cells are Markdown."""
-    return "\n".join(markdown.table_lines(columns_from_rows(headings, rows, text), markup=markup)) if rows else ""
+    return (
+        "\n".join(markdown.markdown_table_lines(columns_from_rows(headings, rows, text), are_markdown=markup))
+        if rows
+        else ""
+    )
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> str:

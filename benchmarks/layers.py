@@ -251,7 +251,11 @@ def show(document: Mapping[str, Any], plots: Sequence[Path]) -> None:
     for plot in plots:
         title, axis = f"What each layer moves: {document['title']}", "received by a worker (MB/s)"
         draw_charts_into_file(
-            [bar_chart(ladder, title=title, axis_title=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %")],
+            [
+                bar_chart(
+                    ladder, title=title, axis_title=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %"
+                )
+            ],
             plot,
         )
 

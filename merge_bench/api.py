@@ -184,7 +184,9 @@ def run(*, check: bool = True, **options: object) -> Result:
         print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch_sweep(sweep, _caller_from_options(options), print_duration=False)
     if check and status:
-        error = (verdict.error if verdict else None) or next((one.error for one in result._run_documents if one.error), None)
+        error = (verdict.error if verdict else None) or next(
+            (one.error for one in result._run_documents if one.error), None
+        )
         message = error.message if error else "the run failed"
         raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {result.folder}")
     return result
@@ -336,7 +338,7 @@ def _describe_run(name: str, run: Run) -> str:
 
         metric = main_metric(run)
         value = aggregate.run_median(launches, metric.value)
-        shown = DisplayUnit.of(metric.unit).format_value(value, with_unit=True)
+        shown = DisplayUnit.for_recorded_unit(metric.unit).format_value(value, with_unit=True)
         measured = "nothing measured" if value is None else f"{metric.name} {shown}"
         return f"{name}: {shell_command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []

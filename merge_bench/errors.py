@@ -132,7 +132,9 @@ def require_library(library: str, package_extra: str, needed_for: str) -> None:
     `needed_for`: what needs it; `package_extra`: the extra of this package that installs it.
     """
     if importlib.util.find_spec(library) is None:
-        raise UsageError(f"{needed_for} needs {library}, which is not installed; run: pip install 'merge-bench[{package_extra}]'")
+        raise UsageError(
+            f"{needed_for} needs {library}, which is not installed; run: pip install 'merge-bench[{package_extra}]'"
+        )
 
 
 def print_message(message: str, remedy: str | None = None) -> None:

@@ -109,7 +109,9 @@ class QueueExchange(Exchange):
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = FrameTransfer(), time.perf_counter()
         for peer, buffer in sends.items():
-            self._peer_ends[peer]._arrived[self.rank].put([_view_as_bytes(run).copy() for run in contiguous_buffers(buffer)])
+            self._peer_ends[peer]._arrived[self.rank].put(
+                [_view_as_bytes(run).copy() for run in contiguous_buffers(buffer)]
+            )
             flight.sent_bytes += buffer.nbytes
         for peer, buffer in receives.items():
             for target, source in zip(contiguous_buffers(buffer), self._receive(peer), strict=True):

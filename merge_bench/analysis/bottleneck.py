@@ -32,7 +32,7 @@ from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Run
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
-from merge_bench.units import format_rate, format_seconds, count_with_noun
+from merge_bench.units import count_with_noun, format_rate, format_seconds
 
 GAIN = 0.1
 """A rank is named as the limit if it costs the other ranks at least this share of the wall-clock time."""

@@ -19,14 +19,14 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
-from merge_bench.errors import WarningMessage, RunFailed, WrongResult
+from merge_bench.errors import RunFailed, WarningMessage, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import HostLoad, WarningLine
-from merge_bench.units import format_rate, format_seconds, count_with_noun, plural_noun
+from merge_bench.units import count_with_noun, format_rate, format_seconds, plural_noun
 
 OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
@@ -258,7 +258,9 @@ def warnings_of_run(
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
     if campaign.truncated:
-        cautions.append(WarningMessage("half-written-line", "the last line of the records is incomplete and was ignored"))
+        cautions.append(
+            WarningMessage("half-written-line", "the last line of the records is incomplete and was ignored")
+        )
     if campaign.skipped:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(campaign.skipped.items()))
         cautions.append(

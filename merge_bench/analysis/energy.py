@@ -62,7 +62,9 @@ def throttling_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
         for cause in gpu.reasons or ():
             if cause in THROTTLING and cause not in (gpu.throttled_share or {}):
                 message = f"{name} was throttled ({cause}) as the timed iterations began or ended"
-                yield WarningMessage(GPU_THROTTLED, f"{message}, so merges may have taken longer", _throttling_remedy(cause))
+                yield WarningMessage(
+                    GPU_THROTTLED, f"{message}, so merges may have taken longer", _throttling_remedy(cause)
+                )
 
 
 def _throttling_remedy(cause: str) -> str:

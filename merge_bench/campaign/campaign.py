@@ -29,7 +29,7 @@ from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.config.installation import checkout_folder
-from merge_bench.errors import WarningMessage, RunFailed, print_message, print_warning
+from merge_bench.errors import RunFailed, WarningMessage, print_message, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import FinishMeasurement, OtherLoad
 from merge_bench.merge.plan import Plan
@@ -37,7 +37,7 @@ from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count, format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_count, format_duration
 
 IN_A_ROW = 3
 """The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""

@@ -18,7 +18,7 @@ from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
-from merge_bench.errors import WarningMessage, LaunchFailed, MergeBenchError, print_warning
+from merge_bench.errors import LaunchFailed, MergeBenchError, WarningMessage, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory

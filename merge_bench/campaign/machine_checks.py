@@ -20,7 +20,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.files import TOKENS
 from merge_bench.config.installation import setup_command
 from merge_bench.config.ucx_info import NAME_LISTS, find_installed_ucx, usable_transports
-from merge_bench.errors import WarningMessage, GateNotMet, UsageError
+from merge_bench.errors import GateNotMet, UsageError, WarningMessage
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
 from merge_bench.host.pinning import visible_gpu_name

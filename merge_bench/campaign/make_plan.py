@@ -30,7 +30,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.ucx_choice import UcxChoice, ucx_variables
 from merge_bench.config.variables import REMEDY, process_environment_variables
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.merge import engines
 from merge_bench.merge.engines import EngineDescription

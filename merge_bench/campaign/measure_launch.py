@@ -37,7 +37,7 @@ from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.files import read_regular_file, replace_file, user_cache_folder
-from merge_bench.errors import WarningMessage, RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, WarningMessage
 from merge_bench.host import machine
 from merge_bench.host.files import parse_core_list
 from merge_bench.host.pinning import describe_binding

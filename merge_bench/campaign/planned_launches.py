@@ -38,7 +38,7 @@ from merge_bench.config.ucx_choice import (
     probe_ucx,
     refuse_ucx_without_cuda,
 )
-from merge_bench.errors import WarningMessage, GateNotMet, MergeBenchError, UsageError
+from merge_bench.errors import GateNotMet, MergeBenchError, UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
@@ -48,7 +48,7 @@ from merge_bench.records.campaign import Launch, label_runs, remove_table_names
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
-from merge_bench.units import format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_duration
 
 _T = TypeVar("_T")
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)

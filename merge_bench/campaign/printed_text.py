@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from merge_bench.cluster import ucx_perftest
-from merge_bench.errors import WarningMessage, UsageError, mark_unprintable
+from merge_bench.errors import UsageError, WarningMessage, mark_unprintable
 from merge_bench.units import count_with_noun
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -151,7 +151,9 @@ def shorten_line(line: str) -> str:
 def error_warning(text: PrintedText) -> list[WarningMessage]:
     """A warning if the text also has the error of a program; none without one."""
     if text.python_error is not None:
-        return [WarningMessage("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
+        return [
+            WarningMessage("imported-error", f"the imported output also contains a Python error: {text.python_error}")
+        ]
     failure = next((line for line in text.bare if _FAILURE.search(line)), None)
     what = f"the imported output also says that the run failed: {shorten_line(failure or '')}"
     return [WarningMessage("imported-error", what)] if failure is not None else []

@@ -20,7 +20,7 @@ from merge_bench.campaign.cluster_session import Session
 from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import InstalledUcx, effective_settings, find_installed_ucx
-from merge_bench.errors import WarningMessage, GateNotMet, RunFailed, WrongResult, print_warning
+from merge_bench.errors import GateNotMet, RunFailed, WarningMessage, WrongResult, print_warning
 from merge_bench.host import machine
 from merge_bench.host.machine import PowerReading
 from merge_bench.merge import worker

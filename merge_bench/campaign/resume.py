@@ -15,7 +15,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.errors import WarningMessage, MergeBenchError, RunFailed, UsageError, print_message
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WarningMessage, print_message
 from merge_bench.host import machine
 from merge_bench.host.files import format_core_list
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, remove_table_names

@@ -260,7 +260,7 @@ def print_launched_campaign(
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.regressions.gates import gate_summary
     from merge_bench.report.run import main_metric_name, print_campaign_report
-    from merge_bench.view.comparison import print_comparison, gate_or_error_text
+    from merge_bench.view.comparison import gate_or_error_text, print_comparison
     from merge_bench.view.streams import print_document
 
     document = summarize_campaign(campaign)

@@ -95,7 +95,9 @@ def compare(
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, next_command=report_step(*campaigns).with_program_as_typed(), gate_text=gates)
+        print_comparison(
+            document, metric=metric, next_command=report_step(*campaigns).with_program_as_typed(), gate_text=gates
+        )
     if document.error is not None:
         print_message(document.error.message)
     return status
@@ -167,7 +169,9 @@ def _show_document(
 
     files = check_plot_files(list(dict.fromkeys(plots)))
     document = make_document()
-    problems = write_files_and_list_failures(dict.fromkeys(files, lambda file: draw_charts_into_file(make_charts(document), file, campaigns)))
+    problems = write_files_and_list_failures(
+        dict.fromkeys(files, lambda file: draw_charts_into_file(make_charts(document), file, campaigns))
+    )
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     (print_as_text or print_document)(document)

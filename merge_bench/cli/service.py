@@ -23,10 +23,10 @@ from merge_bench.config import parsers
 from merge_bench.config.option import format_option_value
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources
 from merge_bench.errors import (
-    WarningMessage,
     GateNotMet,
     RunFailed,
     UsageError,
+    WarningMessage,
     WrongResult,
     print_message,
     print_warning,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
     from merge_bench.records.campaign import Campaign
     from merge_bench.service.client import Client
-    from merge_bench.service.documents import Job, JobRequest, JobList
+    from merge_bench.service.documents import Job, JobList, JobRequest
     from merge_bench.service.store import ServiceStore
 
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
@@ -135,7 +135,9 @@ def address_from_old_option(address: str | None) -> str | None:
     """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
     if address:
         print_warning(
-            WarningMessage("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
+            WarningMessage(
+                "old-name", "--on names key columns; it takes addresses in this release only", "use --service"
+            )
         )
     return address
 

@@ -145,7 +145,9 @@ def tune(
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = typed_command_unless_in_job(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
+        step = typed_command_unless_in_job(
+            next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+        )
         print_tuning(
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
         )
@@ -187,7 +189,10 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
         print_document(result.make_document(campaign.records, None, (), Failure.from_line(failed) if failed else None))
         return ()
     sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
-    metric, step = (tuning and tuning.metric) or "throughput", next_step_after_recorded_tuning(campaign).with_program_as_typed()
+    metric, step = (
+        (tuning and tuning.metric) or "throughput",
+        next_step_after_recorded_tuning(campaign).with_program_as_typed(),
+    )
     remarks = [f"Records: {campaign.records}"]
     print_tuning(result, sizes=sizes, metric=metric, details=details, step=step, remarks=remarks)
     return ()

@@ -18,7 +18,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, setup_command
 from merge_bench.config.ucx_releases import is_ucx_folder
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import HostFacts, HostReport, InstalledProject, NetworkFacts, RdmaPort
 from merge_bench.host.pinning import WorkerPin
@@ -186,7 +186,9 @@ def unusable_rdma_port_warnings(hosts: Mapping[str, NetworkFacts], config: Mappi
             )
         alike.setdefault((f"{what}, {why}", _rdma_remedy(host, left)), []).append(name)
     groups = alike.items()
-    return [WarningMessage(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
+    return [
+        WarningMessage(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups
+    ]
 
 
 def idle_rdma_port_warnings(
@@ -220,12 +222,14 @@ def idle_rdma_port_warnings(
             remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
-            used = count_with_noun(rails, "port")
-            what = f"{share}: {RAILS}={rails} lets a message use {used}, and a worker has {most}"
+            ports_used = count_with_noun(rails, "port")
+            what = f"{share}: {RAILS}={rails} lets a message use {ports_used}, and a worker has {most}"
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
     groups = alike.items()
-    return [WarningMessage(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
+    return [
+        WarningMessage(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups
+    ]
 
 
 def _rdma_ports_near_all_workers(host: HostFacts, *, gpus: bool) -> set[str]:

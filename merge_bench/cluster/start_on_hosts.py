@@ -31,7 +31,7 @@ from merge_bench.cluster.hosts import HostPlacement, place_workers
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import replace_file
 from merge_bench.config.option import DEFAULT
-from merge_bench.errors import WarningMessage, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostReport
 from merge_bench.host.pinning import WorkerPin

@@ -70,7 +70,7 @@ from merge_bench.config.parsers import WHEEL
 from merge_bench.config.ucx_choice import ucx_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
-from merge_bench.errors import WarningMessage, LaunchFailed, UsageError, print_warning
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.merge import engines
@@ -88,7 +88,7 @@ from merge_bench.records.schema import (
     Worker,
 )
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_bytes, format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes, format_duration
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"

@@ -64,7 +64,9 @@ def _export_words(place: LaunchPlace) -> list[str]:
     return [f"--export={','.join(('ALL', *place.variables))}"] if place.variables else []
 
 
-def settings_stay_here_warning(words: Sequence[str], config: str, variables: Mapping[str, str]) -> WarningMessage | None:
+def settings_stay_here_warning(
+    words: Sequence[str], config: str, variables: Mapping[str, str]
+) -> WarningMessage | None:
     """A warning if a command starts processes on other hosts and nothing gives them the config's variables."""
     starter = _STARTERS.search(" ".join(words))
     if starter is None or not variables or any(placeholder in word for word in words for placeholder in (X, EXPORT)):

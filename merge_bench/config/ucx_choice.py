@@ -25,7 +25,7 @@ from merge_bench.config.installation import python_path_variables
 from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx
 from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
 from merge_bench.config.ucx_releases import UcxRelease, find_release, is_ucx_folder, ucx_library_folder
-from merge_bench.errors import WarningMessage, UsageError, print_message
+from merge_bench.errors import UsageError, WarningMessage, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
 LIBRARY_PATH = "LD_LIBRARY_PATH"

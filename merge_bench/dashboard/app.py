@@ -100,10 +100,17 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._listed_campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._listed_campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._listed_campaigns, self._cache))
-    history = cached_property(lambda self: HistoryView(self.index.path, self._listed_campaigns, self._show_in_results_tab))
+    history = cached_property(
+        lambda self: HistoryView(self.index.path, self._listed_campaigns, self._show_in_results_tab)
+    )
     run = cached_property(
         lambda self: RunView(
-            self._session, self._queue, self._listed_campaigns, self._cache, self._show_in_results_tab, self._show_in_live_tab
+            self._session,
+            self._queue,
+            self._listed_campaigns,
+            self._cache,
+            self._show_in_results_tab,
+            self._show_in_live_tab,
         )
     )
 
@@ -160,7 +167,10 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
 
 def make_dashboard_application(
-    results: ResultsFolder, allowed_hosts: Sequence[str], queue_of_session: Callable[[str], JobQueue], least_update_seconds: Callable[[], float]
+    results: ResultsFolder,
+    allowed_hosts: Sequence[str],
+    queue_of_session: Callable[[str], JobQueue],
+    least_update_seconds: Callable[[], float],
 ) -> BokehTornado:
     """Make the web application that serves dashboard pages, on the event loop of this thread.
 

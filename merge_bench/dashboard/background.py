@@ -124,8 +124,7 @@ class PageSession:
         return not self.page_ready.is_page_hidden
 
     def run_handler_on_loop(self, handler: Callable[[], None]) -> None:
-        """Call `handler`, which handles an event of the page, on the event loop; handlers run in the order of events.
-        """
+        """Call `handler`, which handles an event of the page, on the event loop, in the order of events."""
         if self._loop is None:
             handler()
         else:
@@ -143,7 +142,11 @@ class PageSession:
             task.cancel()
 
     async def _repeat_updates(
-        self, pause_seconds: float, read_update: Callable[[], Data], show_update: Callable[[Data], object], is_due: Callable[[], bool]
+        self,
+        pause_seconds: float,
+        read_update: Callable[[], Data],
+        show_update: Callable[[Data], object],
+        is_due: Callable[[], bool],
     ) -> None:
         before, done = None, 0.0
         while True:

@@ -147,7 +147,11 @@ def make_chart_card(chart: Chart, further_terms: Sequence[str] = ()) -> pn.Colum
     figure = make_bokeh_figure(chart, with_note=False, width_pixels=_CARD_PIXELS - 20)
     figure.title = None
     note = " ".join(filter(None, (chart.note, "Click a legend entry to hide its series." if figure.legend else "")))
-    further_terms = [*further_terms, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
+    further_terms = [
+        *further_terms,
+        chart.title.partition(":")[0],
+        *(word.strip(":,").capitalize() for word in chart.title.split()),
+    ]
     terms = [word for word in dict.fromkeys(further_terms) if find_definition_index(word) is not None]
     drawn = pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
     return make_card(

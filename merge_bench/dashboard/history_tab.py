@@ -92,10 +92,14 @@ class HistoryView:
         if content == self._shown:
             return False
         self._shown = content
-        ui.replace_select_options(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
+        ui.replace_select_options(
+            self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), "")
+        )
         ui.replace_select_options(self.metric, {name: name for name in content.metrics}, content.metrics[0])
         problem = ui.problems_html([content.problem]) if content.problem else NOTHING
-        self.parts.objects = self._make_widgets(content.document) if content.document else [ui.make_html_widget(problem)]
+        self.parts.objects = (
+            self._make_widgets(content.document) if content.document else [ui.make_html_widget(problem)]
+        )
         return True
 
     def _make_widgets(self, document: HistoryDocument) -> list[Any]:

@@ -23,7 +23,7 @@ from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
 from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
 from merge_bench.tune.view import write_tuning_outcome
-from merge_bench.units import format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_duration
 from merge_bench.view.content import (
     Block,
     Column,
@@ -37,7 +37,13 @@ from merge_bench.view.content import (
 )
 from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import DisplayUnit, as_html, format_gib, format_ms, keep_cli_options_unbroken
-from merge_bench.view.titles import is_tuning_campaign, failure_logs_path, failure_location_text, plan_workload_text, result_source_lines
+from merge_bench.view.titles import (
+    failure_location_text,
+    failure_logs_path,
+    is_tuning_campaign,
+    plan_workload_text,
+    result_source_lines,
+)
 
 
 @dataclass(frozen=True)
@@ -318,13 +324,20 @@ class IterationPointCollector:
         name = self._names[launch.config, launch.plan]
         number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
         return IterationPoint(
-            number, line.launch, line.index, name, self._style_indexes[name], line.wall_seconds, through, bandwidth, value
+            number,
+            line.launch,
+            line.index,
+            name,
+            self._style_indexes[name],
+            line.wall_seconds,
+            through,
+            bandwidth,
+            value,
         )
 
 
 def make_live_campaign_state(campaign: Campaign, *, running: bool = True) -> LiveCampaignState:
-    """Return the state of `campaign` for the Live tab; `running`: whether a process of this machine writes its records.
-    """
+    """Return what the Live tab shows of `campaign`; `running`: whether a process of this machine writes its records."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = campaign_progress(campaign, running=running)
@@ -408,13 +421,17 @@ def _pair_rates_map_or_table(launch: Launch) -> tuple[Chart, tuple[Column, ...]]
     return chart, tuple(rank_matrix_columns(rates)) if rates and chart.is_empty else ()
 
 
-def _failures_and_warnings(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
+def _failures_and_warnings(
+    campaign: Campaign, documents_of_runs: Sequence[RunDocument]
+) -> tuple[FailureOrWarning, ...]:
     """Failures and warnings in the records of a campaign, and once it has ended, warnings that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = recorded_failures(campaign)
     notes += [FailureOrWarning(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
     notes += [
-        FailureOrWarning(WARNING, each.message, each.remedy) for document in documents_of_runs for each in document.warnings
+        FailureOrWarning(WARNING, each.message, each.remedy)
+        for document in documents_of_runs
+        for each in document.warnings
     ]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES

@@ -43,8 +43,8 @@ from merge_bench.view.plot import (
     Chart,
     MarkGroup,
     format_with_unit,
-    style_of_series,
     stacked_bar_marks,
+    style_of_series,
     thin_ticks,
 )
 from merge_bench.view.plot.interactive import BokehChart, make_hover_tool
@@ -230,7 +230,9 @@ def memory_peaks_chart(workers: Sequence[WorkerMemory]) -> Chart:
     return _chart_by_rank("GiB", {rank: str(rank) for rank in ranks}, groups, highest)
 
 
-def _chart_by_rank(unit: str, rank_labels: Mapping[int, str], groups: Sequence[MarkGroup], y_values: Iterable[float]) -> Chart:
+def _chart_by_rank(
+    unit: str, rank_labels: Mapping[int, str], groups: Sequence[MarkGroup], y_values: Iterable[float]
+) -> Chart:
     """Make a chart with a position for every rank, labelled by `rank_labels`; its y axis covers `y_values`."""
     x = Axis("Rank", thin_ticks(rank_labels, 32), min(rank_labels, default=0) - 0.5, max(rank_labels, default=0) + 0.5)
     return Chart(x, _axis_from_zero(unit, y_values), tuple(groups), HEIGHT)
@@ -383,8 +385,7 @@ class LiveView:
         return True
 
     def _show_state(self, state: LiveCampaignState, rates_present: Sequence[bool]) -> None:
-        """Show `state`, and only cards that have content; `rates_present`: whether figures of iterations have points.
-        """
+        """Show `state`, and only cards that have content; `rates_present`: whether figures of iterations have any."""
         pictures = _worker_charts(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.replace_chart(picture)
@@ -470,7 +471,9 @@ def _headline_tiles_html(points: IterationPointCollector, bandwidth: float | Non
     return f'{above}<div class="tiles">{large}</div>'
 
 
-def _last_launch_values(points: IterationPointCollector, bandwidth: float | None, state: LiveCampaignState) -> dict[str, str]:
+def _last_launch_values(
+    points: IterationPointCollector, bandwidth: float | None, state: LiveCampaignState
+) -> dict[str, str]:
     last = [point for point in points.timed if point.launch == state.launch]
     throughput = median_or_none(point.throughput for point in last)
     rates = {"Throughput": throughput, "Bandwidth": bandwidth, "Link limit": state.limit}

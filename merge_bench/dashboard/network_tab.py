@@ -75,7 +75,9 @@ def _probe_rows_data_frame(rows: Sequence[Row]) -> pd.DataFrame:
         "Launches": [row.launches for row in rows],
         "From": [row.source or "measured" for row in rows],
     }
-    return ui.make_data_frame(columns, float_columns=("Median", "Least", "Most"), integer_columns=("Message size (B)", "Launches"))
+    return ui.make_data_frame(
+        columns, float_columns=("Median", "Least", "Most"), integer_columns=("Message size (B)", "Launches")
+    )
 
 
 class NetworkView:
@@ -127,6 +129,8 @@ def _make_widgets(content: NetworkContent) -> list[Any]:
     parts: list[Any] = [ui.make_card_row(*map(ui.make_chart_card, content.charts))]
     if content.frame is not None and len(content.frame):
         parts.append(
-            ui.make_table_widget(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
+            ui.make_table_widget(
+                content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10
+            )
         )
     return parts

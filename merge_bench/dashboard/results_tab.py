@@ -17,7 +17,7 @@ from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.components import make_data_frame
-from merge_bench.errors import WarningMessage, MergeBenchError
+from merge_bench.errors import MergeBenchError, WarningMessage
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
@@ -33,9 +33,9 @@ from merge_bench.units import count_with_noun
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.plot.command import metric_by_launch_chart, metric_bar_chart
+from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_chart
 from merge_bench.view.text import DisplayUnit, as_html, capitalize, format_gib, shorten_middle
-from merge_bench.view.titles import add_result_source_lines, measured_workload_text, workload_text, utc_time
+from merge_bench.view.titles import add_result_source_lines, measured_workload_text, utc_time, workload_text
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -143,7 +143,9 @@ def make_results_content(
     )
     if len(all_sources) > 1:
         compared = main_metric_name(campaigns) if commands else metric.lower()
-        content = _add_comparison(content, campaigns, {source.name: source.style_index for source in all_sources}, compared)
+        content = _add_comparison(
+            content, campaigns, {source.name: source.style_index for source in all_sources}, compared
+        )
     return replace(content, charts=tuple(add_result_source_lines(content.charts, campaigns)))
 
 
@@ -191,7 +193,8 @@ def _metric_charts(
     if metric == merge.THROUGHPUT.title:
         several = len(problems) > 1
         charts += [
-            merge.iteration_throughput_chart(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)
+            merge.iteration_throughput_chart(runs, name * several)
+            for name, runs in islice(problems.items(), _MOST_PROBLEMS)
         ]
     return [chart for chart in charts if not chart.is_empty]
 
@@ -270,7 +273,9 @@ class ResultsView:
         self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
     ) -> None:
         self._entries, self._cache, self._patience = entries, cache, patience
-        self._contents = CachedLastResult(self._content_of_chosen_campaigns, lambda problem: ResultsContent(problems=(problem,)))
+        self._contents = CachedLastResult(
+            self._content_of_chosen_campaigns, lambda problem: ResultsContent(problems=(problem,))
+        )
         self._last_content = ResultsContent()
         self._shown_content: ResultsContent | None = None
         self._known_entries = tuple(entries())
@@ -363,7 +368,9 @@ class ResultsView:
         """
         current = {entry.id: entry for entry in entries}
         placed = {entry.id for entry in self._placed}
-        listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in added_names)
+        listed = (
+            entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in added_names
+        )
         new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
         return campaigns_data_frame(self._placed, self._cache.known_figures, deleted_ids=placed - current.keys())
@@ -373,7 +380,9 @@ class ResultsView:
     ) -> ResultsContent:
         if len(chosen) > MOST_CHOSEN:
             return ResultsContent(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
-        return make_results_content(self._cache.load(chosen), metric=metric, axis_unit=axis_unit, dataset_names=dataset_names)
+        return make_results_content(
+            self._cache.load(chosen), metric=metric, axis_unit=axis_unit, dataset_names=dataset_names
+        )
 
     def show_update(self, update: ResultsUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""
@@ -415,7 +424,11 @@ def _make_widgets(content: ResultsContent) -> list[Any]:
         body = "".join(
             f"<h2>{as_html(title)}</h2>{ui.html_table_from_columns(columns)}" for title, columns in content.differences
         )
-        parts.append(ui.make_html_widget(f"<details open><summary>Differences between the runs</summary>{body}</details>"))
+        parts.append(
+            ui.make_html_widget(f"<details open><summary>Differences between the runs</summary>{body}</details>")
+        )
     if content.notes:
-        parts.append(ui.make_html_widget("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
+        parts.append(
+            ui.make_html_widget("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes))
+        )
     return parts

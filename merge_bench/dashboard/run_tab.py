@@ -22,7 +22,7 @@ from merge_bench.merge import engines
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.units import format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_duration
 from merge_bench.view.text import as_html
 from merge_bench.view.titles import is_tuning_campaign, short_time_texts
 
@@ -69,8 +69,12 @@ class RunForm:
             "chunk": _make_text_field(
                 "Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."
             ),
-            "left": _make_text_field("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "right": _make_text_field("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "left": _make_text_field(
+                "Left table", "A Parquet file or folder; empty: tables are generated.", "generated"
+            ),
+            "right": _make_text_field(
+                "Right table", "A Parquet file or folder; empty: tables are generated.", "generated"
+            ),
             "on": _make_text_field(
                 "Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"
             ),
@@ -81,7 +85,9 @@ class RunForm:
             "how": ui.make_select("How", kinds, width=140),
             "engine": ui.make_select("Engine", names, width=140),
             "workers": _make_text_field("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
-            "iterations": _make_text_field("Iterations", "Number of timed merges per launch, or of measurements per size."),
+            "iterations": _make_text_field(
+                "Iterations", "Number of timed merges per launch, or of measurements per size."
+            ),
             "blocks": _make_text_field("Blocks", "Each block launches every config once; a verdict needs at least 6."),
             "budget": _make_text_field("Budget", "Total time of the search, such as 10m or 1h."),
         }
@@ -95,7 +101,11 @@ class RunForm:
         for widget in (self.command, self.configs, *self.fields.values()):
             while_typing = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
             widget.param.watch(lambda *_: self._update_command_preview(), ["value", *while_typing])
-        rows = (ui.make_wrapping_row(self.command, *self.fields.values()), ui.make_wrapping_row(self.start), self._preview)
+        rows = (
+            ui.make_wrapping_row(self.command, *self.fields.values()),
+            ui.make_wrapping_row(self.start),
+            self._preview,
+        )
         fields = pn.Column(*rows, sizing_mode=ui.WIDE, min_width=420)
         row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
         self.layout = ui.make_card("New run", [], row, ui.make_html_widget(OWN_CONFIGS), width=None)
@@ -107,8 +117,7 @@ class RunForm:
         return {key: text for key, field in self.fields.items() if field.visible and (text := _typed_field_text(field))}
 
     def _update_command_preview(self) -> None:
-        """Show the fields that the command has, what each chosen config does, and the command that Start would queue.
-        """
+        """Show the fields that the command has, what chosen configs do, and the command that Start would queue."""
         files = any(_typed_field_text(self.fields[name]) for name in ("left", "right"))
         for key, field in self.fields.items():  # only generated tables have a size to choose, only files have keys
             taken = key in self._commands[self.command.value] and (key != "chunk" or self.command.value in _MERGING)
@@ -212,7 +221,11 @@ class RunView:
         rows, wait = [], 0.0 if active else math.nan  # NaN: not known
         for job in active:
             usual = median(took[job.command] or [math.nan])
-            text, needed = self._job_progress_and_seconds_left(job, usual) if job is running else (_job_wait_html(job, wait, usual), usual)
+            text, needed = (
+                self._job_progress_and_seconds_left(job, usual)
+                if job is running
+                else (_job_wait_html(job, wait, usual), usual)
+            )
             rows.append((job, text))
             wait += needed
         ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in jobs if job.ended]
@@ -258,7 +271,9 @@ class RunView:
         buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
         for button, act in zip(buttons, acts.values(), strict=True):
             button.on_click(lambda _, act=act: self._call_and_show_failure(act))
-        return pn.Row(ui.make_html_widget(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.style_sheet("job")])
+        return pn.Row(
+            ui.make_html_widget(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.style_sheet("job")]
+        )
 
     def _call_and_show_failure(self, action: Callable[[], object]) -> None:
         problems = []
@@ -273,7 +288,11 @@ class RunView:
 def _queue_summary_html(running_job: Any, waiting_count: int, total_seconds: float) -> str:
     """HTML of a sentence: ``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running_job.id} is running" if running_job else "No job is running"
-    wait = f"{count_with_noun(waiting_count, 'job')} wait{'' if waiting_count != 1 else 's'}" if waiting_count else "none waits"
+    wait = (
+        f"{count_with_noun(waiting_count, 'job')} wait{'' if waiting_count != 1 else 's'}"
+        if waiting_count
+        else "none waits"
+    )
     return f"<p>{first}, {wait}{_duration_text(total_seconds, 'in total', '; ')}.</p>"
 
 

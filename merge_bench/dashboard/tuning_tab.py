@@ -57,7 +57,13 @@ from merge_bench.view.text import (
     shorten_middle,
     uncapitalize,
 )
-from merge_bench.view.titles import add_result_source_lines, campaign_ids_by_label, join_names_in_words, plan_workload_text, result_source_lines
+from merge_bench.view.titles import (
+    add_result_source_lines,
+    campaign_ids_by_label,
+    join_names_in_words,
+    plan_workload_text,
+    result_source_lines,
+)
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -202,7 +208,11 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int
 
 
 def _speedup_text(tune_line: TuneLine | None) -> str:
-    return format_ratio_with_interval(tune_line.ratio, tune_line.low, tune_line.high, " ×") if tune_line else "not measured"
+    return (
+        format_ratio_with_interval(tune_line.ratio, tune_line.low, tune_line.high, " ×")
+        if tune_line
+        else "not measured"
+    )
 
 
 def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
@@ -269,7 +279,11 @@ class TuningView:
         self._newer = ui.make_html_widget()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.make_wrapping_row(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
+            ui.make_wrapping_row(self.choice, self.download),
+            self._outcome,
+            self._newer,
+            self.parts,
+            sizing_mode=ui.WIDE,
         )
 
     def read_update(self) -> TuningUpdate:

@@ -31,7 +31,7 @@ from merge_bench.forecast.model import (
     parse_what_if,
 )
 from merge_bench.records.campaign import Campaign
-from merge_bench.units import format_bytes, format_count, format_rate, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_rate
 
 SCHEMA = 1
 

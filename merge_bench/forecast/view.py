@@ -24,8 +24,8 @@ from merge_bench.view.plot import (
     MarkGroup,
     PointMarks,
     WhiskerMarks,
-    size_ticks,
     size_tick_label,
+    size_ticks,
     transpose_rows,
 )
 from merge_bench.view.terminal import print_page_at_exit

@@ -28,7 +28,7 @@ from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.files import format_core_list, parse_core_list
 from merge_bench.host.gpu import GpuReading
-from merge_bench.units import format_bytes, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes
 
 PACKAGES = tuple(
     """

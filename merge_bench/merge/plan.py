@@ -22,7 +22,7 @@ from merge_bench.merge.exchange import DataPlane, find_data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, row_bytes
-from merge_bench.units import format_bytes, format_count, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes, format_count
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory

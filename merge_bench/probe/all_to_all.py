@@ -14,7 +14,7 @@ from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import WarningMessage, UsageError, WrongResult
+from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
 from merge_bench.probe.shared import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
 from merge_bench.probe.shared.options import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config import parsers
 from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import WarningMessage, LaunchFailed, UsageError, WrongResult
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
     LARGEST_MESSAGE,

@@ -64,7 +64,9 @@ def print_history(
                 f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim"
             )
         for series in few if details else ():
-            page.add_paragraph(f"{series_label(document, series)}: {count_with_noun(len(series.results), 'result')}", indent=2)
+            page.add_paragraph(
+                f"{series_label(document, series)}: {count_with_noun(len(series.results), 'result')}", indent=2
+            )
         page.add_paragraphs("Notes", document.notes)
 
 
@@ -74,7 +76,9 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
         f"level {unit.format_value(series.level, with_unit=True)} since {day_of_result(series, series.since)}{varies}",
-        count_with_noun(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
+        count_with_noun(len(series.shifts), "shift")
+        if series.judged
+        else f"{LEAST} results are needed to find a shift",
         f"A/A {noise_floor_text(series.noise_floor)}" if series.noise_floor is not None else "",
         f"{count_with_noun(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
@@ -97,7 +101,9 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
     """The config and size or command of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys(("command", *SIZE, *differing))
-    parts = [shorten_middle(plan_option_text(name, series[name])) for name in names if name in series and name != "config"]
+    parts = [
+        shorten_middle(plan_option_text(name, series[name])) for name in names if name in series and name != "config"
+    ]
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
 
 
@@ -160,7 +166,13 @@ def _print_results(page: PageBuilder, series: HistorySeries) -> None:
         for each in series.results
     )
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
-    heads = ("Started\n(UTC)", unit.metric_heading("Value", "\n"), unit.metric_heading("Level", "\n"), "Launches", "Result")
+    heads = (
+        "Started\n(UTC)",
+        unit.metric_heading("Value", "\n"),
+        unit.metric_heading("Level", "\n"),
+        "Launches",
+        "Result",
+    )
     page.add_table(*columns_from_rows(heads, rows, (0, 4)))
     differences = [
         [

@@ -15,12 +15,12 @@ from merge_bench.analysis.compare import Metric, main_metric, metrics_of
 from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
 from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
-from merge_bench.units import format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_duration
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
-from merge_bench.view.plot.command import metric_by_launch_chart, metric_bar_chart
+from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_chart
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import NULL, DisplayUnit, format_cell
-from merge_bench.view.titles import shell_command_text, join_names_in_words
+from merge_bench.view.titles import join_names_in_words, shell_command_text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, first_core_shortage
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
-from merge_bench.errors import GateNotMet, MergeBenchError, GateWithoutBaseline, RecordsNotWritten, UsageError, WrongResult
+from merge_bench.errors import (
+    GateNotMet,
+    GateWithoutBaseline,
+    MergeBenchError,
+    RecordsNotWritten,
+    UsageError,
+    WrongResult,
+)
 from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -286,7 +293,9 @@ def _error_severity(code: str) -> int:
     return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
 
 
-def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> SuggestedCommand | None:
+def _next_step_after_error(
+    campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure
+) -> SuggestedCommand | None:
     code = error.code
     if code == UsageError.code:
         return None  # the error names what to change

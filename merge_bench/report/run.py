@@ -15,7 +15,7 @@ from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
-from merge_bench.errors import WarningMessage, UsageError, WrongResult
+from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
 from merge_bench.report.command import (
@@ -322,7 +322,9 @@ def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage],
             left = len(warnings) - at
             room -= height_in_lines(lines, COLUMNS)
             if at and room < (left > 1):
-                page.add_paragraph(f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim")
+                page.add_paragraph(
+                    f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim"
+                )
                 return
         page.sections[-1].blocks += lines
 

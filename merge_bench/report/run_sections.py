@@ -112,7 +112,9 @@ def _chunk_size_text(plan: RecordedPlan) -> str:
 def describe_run(document: RunDocument) -> str:
     """A sentence on what a run merged, where, with which options, and how often."""
     plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
-    what = merged_tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
+    what = merged_tables_text(plan) or _chunk_size_text(plan) + (
+        " rows per chunk" if plan.rows_per_chunk is not None else ""
+    )
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     workers = f"{NULL} workers" if plan.workers is None else count_with_noun(plan.workers, "worker")
     of_data = f" of {format_gib(data)} GiB" if data is not None else ""
@@ -155,7 +157,9 @@ def write_time_and_rates_table(page: PageBuilder, document: RunDocument, mark: s
             ends = ((spread.quartiles, NULL), (least_most, NULL), (spread.ci95, ""))
             texts = [without if not both or None in both else "–".join(map(form, both)) for both, without in ends]
             cells.append((f"{name}{printed} ({unit})", form(spread.median), *texts))
-    page.add_table(*columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), row_mark=mark)
+    page.add_table(
+        *columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), row_mark=mark
+    )
 
 
 def write_totals(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
@@ -285,7 +289,9 @@ def write_verification(page: PageBuilder, document: RunDocument) -> None:
             page.add_paragraph(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
-def write_errors_and_warnings(page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[WarningMessage] = ()) -> None:
+def write_errors_and_warnings(
+    page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[WarningMessage] = ()
+) -> None:
     """Put the errors and warnings of all runs, and the warnings `others`, on a page, each once."""
     errors = error_lines(documents)
     if errors:

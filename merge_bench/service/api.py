@@ -33,7 +33,7 @@ from merge_bench.service import documents as d
 from merge_bench.service import runner
 from merge_bench.service.job_rules import JobRules, typed_command_line
 from merge_bench.service.runner import LOG, JobRunner
-from merge_bench.service.store import LOCAL, NAME, RequestRefused, ServiceStore, LoginSessions, Token
+from merge_bench.service.store import LOCAL, NAME, LoginSessions, RequestRefused, ServiceStore, Token
 from merge_bench.view.text import mark_unprintable
 from merge_bench.view.titles import title_of_result_entry
 
@@ -44,8 +44,7 @@ _NoFields = msgspec.defstruct("_NoFields", (), forbid_unknown_fields=True)
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """Limits of a service: waiting jobs, seconds of a job, a token's requests in a minute, bytes of a request's body.
-    """
+    """Limits of a service: waiting jobs, seconds of a job, requests of a token in a minute, bytes of a request."""
 
     queue: int = 1000
     job_seconds: float = 4 * 3600.0
@@ -107,13 +106,20 @@ class AuthorizedRequest(NamedTuple):
 def add_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Queue a job."""
     job_request: d.JobRequest = request.value
-    if job_request.key is not None and (not job_request.key.isprintable() or job_request.key.startswith(runner.KEY_PREFIX)):
+    if job_request.key is not None and (
+        not job_request.key.isprintable() or job_request.key.startswith(runner.KEY_PREFIX)
+    ):
         raise UsageError(
             f"the key of a job contains only printable characters, and does not begin with {runner.KEY_PREFIX!r}"
         )
     words, most = service.rules.command_arguments(job_request), service.limits.queue
     row, new = service.store.add_job(
-        request.token.name, words, job_request.settings, most_queued=most, resume=job_request.resume, request_key=job_request.key
+        request.token.name,
+        words,
+        job_request.settings,
+        most_queued=most,
+        resume=job_request.resume,
+        request_key=job_request.key,
     )
     if new:
         service.runner.look_for_jobs_now()
@@ -197,7 +203,9 @@ def show_health(service: ServiceContext, request: AuthorizedRequest) -> d.Servic
 
 def show_token_proof(service: ServiceContext, request: AuthorizedRequest) -> d.TokenProof:
     """Prove to a client that the service knows its token, before the client sends it. Needs no token."""
-    return d.TokenProof(proof=service.store.make_proof_for_identifier(request.value.token, request.value.nonce, request.key))
+    return d.TokenProof(
+        proof=service.store.make_proof_for_identifier(request.value.token, request.value.nonce, request.key)
+    )
 
 
 def show_openapi_document(service: ServiceContext, request: AuthorizedRequest) -> dict[str, Any]:

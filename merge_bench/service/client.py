@@ -25,7 +25,7 @@ from merge_bench.config.files import TOKENS, open_regular_file, replace_file
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_message_line, print_message
 from merge_bench.host.network import is_loopback_address
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.documents import Job, JobRequest, JobList, RefusalResponse
+from merge_bench.service.documents import Job, JobList, JobRequest, RefusalResponse
 from merge_bench.service.job_rules import RESULT_NAME, options_by_job_command
 from merge_bench.service.store import hash_token, make_token_proof, token_identifier
 from merge_bench.view.text import mark_unprintable, truncate
@@ -161,8 +161,7 @@ class Client:
         return self._send_request("DELETE", f"/api/jobs/{number}", _json_response_decoder(Job))
 
     def fetch_records(self, job: Job, results: Path) -> Path:
-        """Fetch the records of a job into its folder in `results`, which is returned; different records there are kept.
-        """
+        """Fetch the records of a job into its folder in `results`; returns the folder. Different records there are kept."""
         if not RESULT_NAME.fullmatch(job.result or ""):
             raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
         folder = results / str(job.result)
@@ -195,9 +194,9 @@ class Client:
                     status = answer.status
                     if status < 300:
                         return read_response(answer)
-                    why = _json_response_decoder(RefusalResponse)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (
-                        status == 401
-                    )
+                    why = _json_response_decoder(RefusalResponse)(
+                        answer
+                    ).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
                     problem = (UsageError if status < 500 else RunFailed)(
                         f"{self.url}: {mark_unprintable(truncate(why))}"
                     )

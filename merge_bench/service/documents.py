@@ -57,8 +57,7 @@ class StoredJob(Struct, frozen=True, kw_only=True):
 
     @property
     def displayed_state(self) -> str:
-        """The job's state as people see it: ``gate not met`` instead of ``failed`` if that is why the command failed.
-        """
+        """The job's state as people see it: ``gate not met`` instead of ``failed`` if the command failed for that."""
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 
@@ -98,8 +97,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(ScheduleRequest, frozen=True, kw_only=True):
-    """A schedule as clients get it. `last_job`: the number of its last job; `message`: why no job was queued last time.
-    """
+    """A schedule as clients get it. `last_job`: number of its last job; `message`: why no job was queued last time."""
 
     who: str
     command: str
@@ -116,8 +114,7 @@ class ScheduleList(Struct, frozen=True, kw_only=True):
 
 
 class NamedCommand(Struct, frozen=True, kw_only=True):
-    """A command that the operator named. `name`: the option `named` of jobs that run it; `command`: its command line.
-    """
+    """A command that the operator named. `name`: what jobs give as the option `named`; `command`: its command line."""
 
     name: str
     command: str

@@ -160,8 +160,7 @@ def typed_command_line(arguments: Sequence[str]) -> str:
 
 
 def check_job_settings(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for the first setting that a job may not have, or whose value a shell could read as a command.
-    """
+    """Raise UsageError for the first setting that a job may not have, or whose value a shell could run."""
     for name, value in settings.items():
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:

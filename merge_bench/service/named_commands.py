@@ -61,8 +61,7 @@ def find_named_command(name: object, commands: Mapping[str, Sequence[str]]) -> S
 
 
 def append_named_command(job_arguments: Sequence[str], commands: Mapping[str, Sequence[str]]) -> list[str]:
-    """Append the words of a job's named command to its arguments; raises UsageError if the operator removed the name.
-    """
+    """Append the words of a job's named command to its arguments; raises UsageError if the name was removed."""
     if list(job_arguments[:1]) != [EXEC]:
         return list(job_arguments)
     name = next(word.removeprefix(NAMED_OPTION) for word in job_arguments if word.startswith(NAMED_OPTION))

@@ -84,7 +84,15 @@ def end_job_processes(service_instance: str, seconds: float) -> None:
 def _job_command_line(job_arguments: Sequence[str], results: Path) -> list[str]:
     # -P: modules of the working folder are not imported. Behind a command's own words, an option would be one of them.
     end = job_arguments.index(END_OF_OPTIONS) if END_OF_OPTIONS in job_arguments else len(job_arguments)
-    return [sys.executable, "-P", "-m", "merge_bench", *job_arguments[:end], f"--results={results}", *job_arguments[end:]]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "merge_bench",
+        *job_arguments[:end],
+        f"--results={results}",
+        *job_arguments[end:],
+    ]
 
 
 @dataclass(eq=False)
@@ -206,7 +214,9 @@ class JobRunner:
             end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
-        self.store.finish_job(job.id, status, result=self.find_result_name(job), message=message, interrupted=interrupted)
+        self.store.finish_job(
+            job.id, status, result=self.find_result_name(job), message=message, interrupted=interrupted
+        )
 
     def _start_process(self, job: StoredJob, arguments: Sequence[str]) -> ChildProcess:
         """Start the process of a job with the arguments of its command, in the job's folder."""

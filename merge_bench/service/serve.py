@@ -108,10 +108,16 @@ class TokenJobQueue:
     out.
     """
 
-    def __init__(self, service: ServiceContext, token: Callable[[], Token | None], *, is_logged_in: bool = False) -> None:
+    def __init__(
+        self, service: ServiceContext, token: Callable[[], Token | None], *, is_logged_in: bool = False
+    ) -> None:
         self._service, self.token, self.is_logged_in = service, token, is_logged_in
-        self.fetch_jobs = partial(self._call_route_function, api.list_jobs, request_value=d.ListPageQuery(limit=_MOST_LISTED_JOBS))
-        self.fetch_job, self.cancel_job = (partial(self._call_route_function, answer) for answer in (api.show_job, api.cancel_job))
+        self.fetch_jobs = partial(
+            self._call_route_function, api.list_jobs, request_value=d.ListPageQuery(limit=_MOST_LISTED_JOBS)
+        )
+        self.fetch_job, self.cancel_job = (
+            partial(self._call_route_function, answer) for answer in (api.show_job, api.cancel_job)
+        )
 
     @property
     def queueable_commands(self) -> Mapping[str, Collection[str]]:
@@ -140,7 +146,12 @@ class TokenJobQueue:
         job: d.Job = self._call_route_function(api.add_job, request_value=request)
         return job
 
-    def _call_route_function(self, route_function: Callable[[ServiceContext, AuthorizedRequest], Any], job_number: int = 0, request_value: Any = None) -> Any:
+    def _call_route_function(
+        self,
+        route_function: Callable[[ServiceContext, AuthorizedRequest], Any],
+        job_number: int = 0,
+        request_value: Any = None,
+    ) -> Any:
         token = self.token()
         if token is None:
             raise RequestRefused(401, "no-token", self.end_reason)
@@ -214,7 +225,9 @@ def session_cookie_name(request: HTTPServerRequest) -> str:
 class AuthorizingRouter(Router):
     """Checks host, origin and session of each request, and chooses its handler: the API, the login, or a page."""
 
-    def __init__(self, service: ServiceContext, make_page_application: PageApplicationMaker, *, pace: Callable[[], float]) -> None:
+    def __init__(
+        self, service: ServiceContext, make_page_application: PageApplicationMaker, *, pace: Callable[[], float]
+    ) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
@@ -222,7 +235,9 @@ class AuthorizingRouter(Router):
         def queue_of_session(session_name: str) -> TokenJobQueue:
             sessions = service.page_sessions
             return TokenJobQueue(
-                service, partial(sessions.session_token, session_name), is_logged_in=not sessions.is_cookieless_session(session_name)
+                service,
+                partial(sessions.session_token, session_name),
+                is_logged_in=not sessions.is_cookieless_session(session_name),
             )
 
         self.pages = make_page_application(service.results, hosts, queue_of_session, pace)
@@ -330,7 +345,13 @@ def serve_until_signal(settings: ServiceSettings, make_page_application: PageApp
         pages.start()
         stack.callback(pages.stop)
         if person is None:
-            due = (queue_due_scheduled_jobs, service.store, service.rules, settings.limits.queue, service.runner.look_for_jobs_now)
+            due = (
+                queue_due_scheduled_jobs,
+                service.store,
+                service.rules,
+                settings.limits.queue,
+                service.runner.look_for_jobs_now,
+            )
             PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
             remarks = [f"Your token is in {folder / TOKEN_FILE}."]
         else:
@@ -440,8 +461,7 @@ def _write_browser_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
 
 
 def check_service_can_start(settings: ServiceSettings) -> str:
-    """Check that a service could start; returns its newest job as text, or ``none``; raises RunFailed if it could not.
-    """
+    """Check that a service could start; returns its newest job as text, or ``none``; else raises RunFailed."""
     results = settings.results.resolve()
     try:
         _tls_context(settings)
@@ -481,8 +501,7 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def _host_header_values(settings: ServiceSettings, port: int) -> frozenset[str]:
-    """The values of the header ``Host`` that name this service; requests for other names may come from foreign pages.
-    """
+    """The values of the header ``Host`` that name this service; pages elsewhere may send requests with others."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
     hosts = {each.lower() for each in (*allowed_page_origins(settings.address, port), *named)}
     return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})

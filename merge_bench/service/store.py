@@ -69,8 +69,7 @@ class RequestRefused(MergeBenchError):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token without its secret: its name, its role (read or run), and when it was made, in seconds since the epoch.
-    """
+    """A token without its secret: name, role (read or run), and when it was made, in seconds since the epoch."""
 
     name: str
     role: str

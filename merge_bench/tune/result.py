@@ -37,7 +37,7 @@ from merge_bench.tune.evaluator import (
     sample_launch,
     tuned_metric,
 )
-from merge_bench.units import format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_duration
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import format_bytes, format_count, format_duration, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration
 from merge_bench.view.titles import shell_command_text
 
 SIZES = (1_000_000, 25_000_000)
@@ -481,8 +481,8 @@ class TuningTiming:
             f" {blocks} blocks and one is confirmed ({source})"
             if budget is None
             else f"{limit}: about {format_duration(search)} ({quick} launches) until"
-            f" {count_with_noun(count, 'candidate')} {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
-            f" ({confirming}) to confirm one ({source})"
+            f" {count_with_noun(count, 'candidate')} {'has' if count == 1 else 'have'} {SearchOptions.least} blocks,"
+            f" about {format_duration(confirmation)} ({confirming}) to confirm one ({source})"
         ]
         missing = [value.id for value in self.task.values if value not in fitting.values]
         if missing:

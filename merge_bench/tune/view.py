@@ -149,7 +149,9 @@ def write_search_steps(page: PageBuilder, result: TuningResult, sizes: Sequence[
             )
 
 
-def write_tuning_outcome(page: PageBuilder, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
+def write_tuning_outcome(
+    page: PageBuilder, result: TuningResult, sizes: Sequence[str], metric: str, note: str = ""
+) -> None:
     """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
     page.add_heading(result.outcome)
     several = len({line.config for line in result.confirmation_steps}) > 1
@@ -364,7 +366,9 @@ def draw_tuning_charts(
     own = [path for path in (campaign.folder / name for name in FILES) if can_draw_file_type(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := write_file_or_describe_failure(partial(draw_charts_into_file, [chart], campaigns=[campaign]), path):
+        if problem := write_file_or_describe_failure(
+            partial(draw_charts_into_file, [chart], campaigns=[campaign]), path
+        ):
             print_message(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
@@ -520,7 +524,9 @@ def _groups_by_kind(
         details = {
             "setting": [row.label for row in rows],
             "speed-up": [row.ratio_text for row in rows],
-            "why": [f"{decision_text(step)}: {step.reason}; {count_with_noun(step.launches, 'block')}" for step in steps],
+            "why": [
+                f"{decision_text(step)}: {step.reason}; {count_with_noun(step.launches, 'block')}" for step in steps
+            ],
         }
         points = PointMarks(at, ratios, details=details) if upright else PointMarks(ratios, at, details=details)
         groups.append(MarkGroup(_LOOKS.get(kind, GREY), (WhiskerMarks(at, low, high, upright), points), kind))

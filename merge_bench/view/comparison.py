@@ -115,7 +115,9 @@ def _write_comparison_tables(
     points = main_comparison.points
     if 1 < len(points) <= _MOST_LISTED:
         how = "by block" if main_comparison.paired else "by launch, against the baseline's median"
-        page.add_paragraph(f"{main_comparison.metric} {how}: {'  '.join(format_ratio(point.ratio) for point in points)}")
+        page.add_paragraph(
+            f"{main_comparison.metric} {how}: {'  '.join(format_ratio(point.ratio) for point in points)}"
+        )
     if differences := recorded_differences(document, main_comparison):
         page.add_paragraph("")
         page.add_table(*difference_columns(differences))
@@ -131,8 +133,7 @@ def comparisons_by_candidate(document: CompareDocument, metric: str) -> list[tup
 
 
 def labelled_result_folders(document: CompareDocument) -> list[tuple[str, str]]:
-    """The label and the folder of each compared result; labels are ``A:``, ``B:``, … or of a single result ``Result``.
-    """
+    """The label and the folder of each compared result: ``A:``, ``B:``, … or for a single result ``Result``."""
     counts = {each.baseline_result: each.level_of for each in document.comparisons if each.level_of}
     levels = {path: f"level of {count} results, the newest in {path}" for path, count in counts.items()}
     names = (f"{each.letter}:" if each.letter else "Result" for each in document.results)
@@ -248,7 +249,9 @@ def _launch_count_text(metric_value: Value | None) -> str:
     """The number of launches as text: ``6 (1 failed)``."""
     if metric_value is None:
         return NULL
-    return f"{metric_value.launches}" + (f" ({metric_value.failed_launches} failed)" if metric_value.failed_launches else "")
+    return f"{metric_value.launches}" + (
+        f" ({metric_value.failed_launches} failed)" if metric_value.failed_launches else ""
+    )
 
 
 def _interval_text(interval: Interval | None) -> str:

@@ -54,8 +54,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class NamedValues:
-    """Names with their values, as texts; `row_mark`: a word such as ``unverified`` beside values whose name has a unit.
-    """
+    """Names with their values; `row_mark`: a word such as ``unverified`` beside values whose name has a unit."""
 
     rows: tuple[tuple[str, str], ...]
     row_mark: str | None = None
@@ -63,7 +62,9 @@ class NamedValues:
     @property
     def names_values_and_marks(self) -> list[tuple[str, str, str]]:
         """Each row as its name, value and mark; the mark is empty if the row has none."""
-        return [(name, value, self.row_mark if self.row_mark and name.endswith(")") else "") for name, value in self.rows]
+        return [
+            (name, value, self.row_mark if self.row_mark and name.endswith(")") else "") for name, value in self.rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -165,15 +166,16 @@ class PageBuilder:
             self.add_paragraph(line)
 
     def add_named_values(self, *rows: tuple[str, str], row_mark: str | None = None) -> None:
-        """Add rows of a name and a value; `row_mark`: a word, as ``unverified``, beside values whose name has a unit.
-        """
+        """Add rows of a name and a value; `row_mark`: a word as ``unverified`` for values whose name has a unit."""
         self._add_block(NamedValues(rows, row_mark))
 
     def add_table(self, *columns: Column, row_mark: str | None = None) -> None:
         """Add a table without its empty columns; `row_mark`: a word such as ``unverified`` that ends every row."""
         self.add_wide_table(columns, row_mark=row_mark)
 
-    def add_wide_table(self, first_columns: Sequence[Column], *parts: Sequence[Column], row_mark: str | None = None) -> None:
+    def add_wide_table(
+        self, first_columns: Sequence[Column], *parts: Sequence[Column], row_mark: str | None = None
+    ) -> None:
         """Add a table of groups of columns; where they do not fit, they become several tables.
 
         Each of these tables has the columns `first_columns`; `row_mark`: a word such as ``unverified`` that ends every
@@ -259,7 +261,9 @@ def columns_from_rows(
     headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Container[int] = ()
 ) -> list[Column]:
     """Make the columns of a table from its rows; `text_columns`: the indexes of columns of text, from 0."""
-    return [Column(name, cells, at in text_columns) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
+    return [
+        Column(name, cells, at in text_columns) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))
+    ]
 
 
 def rank_matrix_columns(cells: Mapping[tuple[int, int], str], *, are_texts: bool = False) -> list[Column]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from merge_bench.view.content import (
     FOLDED,
     Block,
+    ChartBlock,
     CodeBlock,
     Column,
-    ChartBlock,
     Heading,
     NamedValues,
     NextCommandBlock,
@@ -26,8 +26,7 @@ _MOST_ROWS = 400
 
 
 def render_report(report: ReportContent, picture_paths: Mapping[int, str]) -> str:
-    """Render a report as Markdown; `picture_paths`: the path of each drawing's picture, by the drawing's number from 1.
-    """
+    """Render a report as Markdown; `picture_paths`: the path of each chart's picture, by the chart's number from 1."""
     strong = "**" if report.alarm or report.verified else ""
     lines = [f"# {escape_markdown(report.title)}", "", escape_markdown(report.about), ""]
     lines += [f"> {strong}{escape_markdown(report.state)}{strong}"]

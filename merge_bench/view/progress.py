@@ -57,7 +57,9 @@ class TerminalProgress(Progress):
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
         left = time_left_text(remaining_iterations_seconds(self._clock() - self._started, done, total), self.rest)
-        self._update_progress_line(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
+        self._update_progress_line(
+            completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}"
+        )
 
     def _update_progress_line(self, *, completed: int, total: int | None, detail: str) -> None:
         """Update the text and the bar of the progress line; a text that is too long is cut."""
@@ -80,7 +82,9 @@ class LogProgress(Progress):
         self._began = self._started = clock()
         self._text, self._detail = "starting", ""
         self._closed = threading.Event()
-        self._writer = threading.Thread(target=self._write_progress_lines, args=(silence_seconds,), name="progress", daemon=True)
+        self._writer = threading.Thread(
+            target=self._write_progress_lines, args=(silence_seconds,), name="progress", daemon=True
+        )
         self._writer.start()
 
     def show_phase(self, text: str) -> None:

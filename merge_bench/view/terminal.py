@@ -20,7 +20,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from merge_bench.errors import PLAIN, mark_unprintable, wrap_text
-from merge_bench.view.content import Block, CodeBlock, Column, Heading, NamedValues, NextCommandBlock, PageBuilder, Paragraph, Table
+from merge_bench.view.content import (
+    Block,
+    CodeBlock,
+    Column,
+    Heading,
+    NamedValues,
+    NextCommandBlock,
+    PageBuilder,
+    Paragraph,
+    Table,
+)
 from merge_bench.view.streams import unescaped_stream
 
 _UNWRAPPED_COLUMNS = 100_000
@@ -147,7 +157,9 @@ def _make_rich_table(
     if row_mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_TopAlignedText(mark_unprintable(cell, "\n")) for cell in row), *([row_mark] if row_mark else []))
+        table.add_row(
+            *(_TopAlignedText(mark_unprintable(cell, "\n")) for cell in row), *([row_mark] if row_mark else [])
+        )
     return table, Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 

@@ -28,7 +28,9 @@ _MOST_LINES = 4
 _VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 
-def title_of_campaign(campaign_line: CampaignLine, plans: Sequence[RecordedPlan], measured_plans: Collection[int] = ()) -> str:
+def title_of_campaign(
+    campaign_line: CampaignLine, plans: Sequence[RecordedPlan], measured_plans: Collection[int] = ()
+) -> str:
     """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``, or ``Tuning of default: …``.
 
     Of a command the title has its words: ``default and tcp: mpirun -n 2 osu_bw``. `measured_plans`: the indexes of the
@@ -75,7 +77,9 @@ def workload_text(plans: Sequence[RecordedPlan]) -> str:
     parts = [join_names_in_words(joins)] if joins and not questions else []
     parts += [f"{join_names_in_words(map(format_row_count, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
-    parts += [f"{join_names_in_words(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
+    parts += (
+        [f"{join_names_in_words(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
+    )
     return ", ".join(parts) or "problem not recorded"
 
 
@@ -85,8 +89,7 @@ def shell_command_text(command: CommandPlan, letters: int = 72) -> str:
 
 
 def _benchmark_question_texts(plans: Sequence[RecordedPlan]) -> list[str]:
-    """A list of one text, ``h2o q1, q2 and q3 (10,000,000 rows)``, if plans are questions of one benchmark; else empty.
-    """
+    """``h2o q1, q2 and q3 (10,000,000 rows)``, alone in a list, if plans are questions of one benchmark; else empty."""
     questions = dict.fromkeys(plan.question for plan in plans)
     benchmarks = {each.partition(" ")[0] for each in questions}
     if len(questions) < 2 or "" in benchmarks or len(benchmarks) > 1:
@@ -185,7 +188,10 @@ def short_time_texts(epoch_seconds: Iterable[float | None], *, with_time_of_day:
 def _result_entry_label(entry: ResultEntry) -> str:
     """The label of a campaign in a list: its title, its engines if one is unusual, and its status."""
     return " · ".join(
-        filter(None, (shorten_middle(title_of_result_entry(entry), 60), unusual_engine_names_text(entry.plans), entry.status))
+        filter(
+            None,
+            (shorten_middle(title_of_result_entry(entry), 60), unusual_engine_names_text(entry.plans), entry.status),
+        )
     )
 
 

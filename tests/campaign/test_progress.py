@@ -11,7 +11,13 @@ import pytest
 from rich.console import Console
 
 from merge_bench.campaign import LabelledProgress, Progress
-from merge_bench.view.progress import LogProgress, TerminalProgress, make_progress, remaining_iterations_seconds, time_left_text
+from merge_bench.view.progress import (
+    LogProgress,
+    TerminalProgress,
+    make_progress,
+    remaining_iterations_seconds,
+    time_left_text,
+)
 from tests.view.report.test_text import Terminal
 
 

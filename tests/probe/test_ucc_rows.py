@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import WarningMessage, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.probe.ranks.launch import RankSession
 from merge_bench.probe.ranks.mpirun import OPEN_MPI, MpiInstallation
 from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make_probe

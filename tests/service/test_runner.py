@@ -18,7 +18,7 @@ from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.documents import StoredJob
-from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_process_ids, job_environment_value
+from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_environment_value, job_process_ids
 from merge_bench.service.store import ServiceStore
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"

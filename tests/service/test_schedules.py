@@ -282,7 +282,9 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
     nights.now = seconds("2026-11-27T02:30:00+00:00")
     threads = [
         threading.Thread(
-            target=queue_due_scheduled_jobs, args=(store, nights.rules, 1000, lambda: None), kwargs={"clock": nights.clock}
+            target=queue_due_scheduled_jobs,
+            args=(store, nights.rules, 1000, lambda: None),
+            kwargs={"clock": nights.clock},
         )
         for store in (nights.store, *others)
     ]

@@ -15,12 +15,12 @@ from merge_bench.report.run import print_campaign_report
 from merge_bench.view.titles import (
     campaign_ids_by_label,
     measured_workload_text,
+    merged_tables_text,
     plan_option_text,
     plan_workload_text,
-    workload_text,
     short_time_texts,
-    merged_tables_text,
     title_of_campaign,
+    workload_text,
 )
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
@@ -98,7 +98,8 @@ def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
 
 def test_an_option_is_named_with_its_value() -> None:
     found = [
-        plan_option_text(*each) for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))
+        plan_option_text(*each)
+        for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))
     ]
     assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]
 
@@ -114,6 +115,8 @@ def test_times_have_what_tells_them_apart() -> None:
 def test_campaigns_are_offered_with_their_engine_if_it_is_not_the_usual_one(tmp_path: Path) -> None:
     for engine in ("native", "duckdb"):
         write_campaign(tmp_path, Script(config="a" * 100, plan=plan(engine=engine))).rename(tmp_path / f"of-{engine}")
-    labels = {Path(folder).name: label for label, folder in campaign_ids_by_label(ResultsFolder(tmp_path).entries()).items()}
+    labels = {
+        Path(folder).name: label for label, folder in campaign_ids_by_label(ResultsFolder(tmp_path).entries()).items()
+    }
     assert labels["of-duckdb"].endswith(" workers · engine duckdb · done")
     assert labels["of-native"].endswith(" workers · done")

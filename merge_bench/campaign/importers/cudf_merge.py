@@ -28,9 +28,9 @@ from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rate, parse_size, parse_time
 from merge_bench.campaign.printed_text import PrintedText, shorten_line
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.records import schema as s
-from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_rate, format_seconds
 
 IMPORTER = Importer(
     name="cudf-merge", help="cudf-merge.py of 2022, ucxx.benchmarks.cudf_merge, and that of UCX-Py", place=1

@@ -95,7 +95,9 @@ def read(text: PrintedText) -> ImportedResult:
     warnings = [*error_warning(text), *left_out_warning(text, output.used)] if text.json is None else []
     if not any(rank.runs for rank in output.ranks.values()):
         mean = any(rank.means for rank in output.ranks.values())
-        warnings.append(WarningMessage("imported-means", _ONLY_MEANS) if mean else WarningMessage("imported-wall", _NO_WALL))
+        warnings.append(
+            WarningMessage("imported-means", _ONLY_MEANS) if mean else WarningMessage("imported-wall", _NO_WALL)
+        )
     if len(output.ranks) > 1 and any(rank.statistics for rank in output.ranks.values()):
         warnings.append(WarningMessage("imported-ranks", f"statistics are the sums of {len(output.ranks)} ranks"))
     return ImportedResult(

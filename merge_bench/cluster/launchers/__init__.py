@@ -15,7 +15,7 @@ from typing import NamedTuple
 from merge_bench.cluster.base import BatchSystem, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.config.options import ClusterOptions
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 
 AUTO = "auto"
 

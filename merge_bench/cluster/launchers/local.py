@@ -21,7 +21,7 @@ from merge_bench.cluster.base import (
 from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_log_tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
 from merge_bench.config.installation import python_path_variables
-from merge_bench.errors import WarningMessage, LaunchFailed, print_message
+from merge_bench.errors import LaunchFailed, WarningMessage, print_message
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
-from merge_bench.units import format_bytes, count_with_noun
+from merge_bench.units import count_with_noun, format_bytes
 
 DEVICE = 0  # the first that CUDA_VISIBLE_DEVICES leaves: launchers and dask-cuda put a worker's own GPU first
 

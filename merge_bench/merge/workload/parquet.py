@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import WarningMessage, RunFailed, UsageError, first_message_line
+from merge_bench.errors import RunFailed, UsageError, WarningMessage, first_message_line
 from merge_bench.merge.frame import canonical_type
 
 MAGIC = b"PAR1"
@@ -519,7 +519,9 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
         yield WarningMessage(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
     if int96:
         columns = f"column {', '.join(int96)} of {path}"
-        yield WarningMessage(INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off")
+        yield WarningMessage(
+            INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off"
+        )
 
 
 def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:

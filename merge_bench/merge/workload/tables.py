@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.config.parsers import NamesParser, quote_name
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.merge.engines import EngineDescription, describe_engine, engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field

@@ -18,7 +18,7 @@ from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.errors import WarningMessage, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.ranks.mpirun import MpirunProcess

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.errors import WarningMessage, RunFailed
+from merge_bench.errors import RunFailed, WarningMessage
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
@@ -266,6 +266,8 @@ def _vector_counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
         message = (
             f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
         )
-        send_to_driver(Warn(WarningMessage("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
+        send_to_driver(
+            Warn(WarningMessage("counts-left-out", message, "use fewer ranks per host, or smaller --counts"))
+        )
     rank.warn_of_few_cores()
     return kept

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
-from merge_bench.errors import WarningMessage, LaunchFailed, UsageError
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage
 from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, program_output, program_output_or_none
 from merge_bench.units import format_count

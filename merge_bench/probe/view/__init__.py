@@ -19,7 +19,7 @@ import msgspec
 from merge_bench.analysis import published
 from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replace_file
-from merge_bench.errors import WarningMessage, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file, write_files_and_list_failures

@@ -30,11 +30,11 @@ from merge_bench.view.plot import (
     MarkGroup,
     PointMarks,
     WhiskerMarks,
-    size_ticks,
     size_tick_label,
+    size_ticks,
     transpose_rows,
 )
-from merge_bench.view.text import mark_unprintable, format_with_binary_prefix
+from merge_bench.view.text import format_with_binary_prefix, mark_unprintable
 from merge_bench.view.titles import result_source_lines
 
 MANY = 60

@@ -169,7 +169,9 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
             valued = [row for row in mine if row_quantity(row) is quantity and quantity.value_range(row) is not None]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
-                parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {format_with_binary_prefix(row.size)}")
+                parts.append(
+                    f"{_median_text(quantity, row)} {quantity.unit}{name} at {format_with_binary_prefix(row.size)}"
+                )
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
         sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
@@ -598,6 +600,7 @@ def _protocols_text(rows: Sequence[Row]) -> str:
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
     spans = (
-        " to ".join(dict.fromkeys((format_with_binary_prefix(run[0].size), format_with_binary_prefix(run[-1].size)))) for run in runs
+        " to ".join(dict.fromkeys((format_with_binary_prefix(run[0].size), format_with_binary_prefix(run[-1].size))))
+        for run in runs
     )
     return "; ".join(f"{span} {run[0].protocol or 'not known'}" for span, run in zip(spans, runs, strict=True))

@@ -47,7 +47,7 @@ from merge_bench.units import count_with_noun
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, PageBuilder, ReportContent, columns_from_rows, group_by_key
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import NULL, capitalize, format_cell, format_gib, uncapitalize, format_with_binary_prefix
+from merge_bench.view.text import NULL, capitalize, format_cell, format_gib, format_with_binary_prefix, uncapitalize
 from merge_bench.view.text import format_number as rounded
 
 MOST_RUNS = 24
@@ -150,11 +150,15 @@ def campaign_titles(campaigns: Sequence[Campaign]) -> list[str]:
 def _when_and_where_sentence(campaigns: Sequence[Campaign]) -> str:
     """A line that says when and where campaigns were measured, and with which versions."""
     dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = titles.join_names_in_words(dict.fromkeys(host for campaign in campaigns if (host := titles.campaign_hosts_text(campaign))))
+    hosts = titles.join_names_in_words(
+        dict.fromkeys(host for campaign in campaigns if (host := titles.campaign_hosts_text(campaign)))
+    )
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        titles.join_names_in_words(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.campaign_ucx_versions_text(campaign)))),
+        titles.join_names_in_words(
+            dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.campaign_ucx_versions_text(campaign)))
+        ),
         f"merge_bench {titles.join_names_in_words(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
@@ -285,7 +289,9 @@ def _write_comparisons(page: PageBuilder, merges: Sequence[Campaign], sources: S
         except MergeBenchError as reason:
             page.add_paragraph(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
-            _write_comparison(page, document, {source.name: source.style_index for source in sources}, main_metric_name(group))
+            _write_comparison(
+                page, document, {source.name: source.style_index for source in sources}, main_metric_name(group)
+            )
             return
     for group in alone if together else ():
         own_sources = [source for source in sources if source.campaign is group[0]]

@@ -120,4 +120,6 @@ def _make_visible(value: object) -> object:
 
 def _code_as_html(text: str) -> Markup:
     """Escape a text as HTML that keeps its line ends."""
-    return Markup("\n".join(keep_cli_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n")))
+    return Markup(
+        "\n".join(keep_cli_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n"))
+    )

@@ -28,16 +28,16 @@ from merge_bench.units import GIB
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
 from merge_bench.view.plot.command import metric_by_launch_chart
-from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
+from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, LaunchMetric
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, format_with_binary_prefix
 from merge_bench.view.titles import (
     add_result_source_lines,
-    shell_command_text,
     is_tuning_campaign,
+    merged_tables_text,
     plan_option_text,
     plan_workload_text,
     result_source_lines,
-    merged_tables_text,
+    shell_command_text,
 )
 
 _USUAL_WORKLOAD = ("workload name", "synthetic")
@@ -64,7 +64,7 @@ class SourceRun(LabelledRun):
         """The run as tables and charts of commands have it."""
         return CommandRun(self.label, self.style_index, self.run, self.document, self.part)
 
-    def launch_values(self, metric: Metric) -> list[float]:
+    def launch_values(self, metric: LaunchMetric) -> list[float]:
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
@@ -167,7 +167,10 @@ def write_command_results(page: PageBuilder, sources: Sequence[SourceRun], campa
 
 
 def _write_metric_table(
-    page: PageBuilder, metric: Metric, problems: Mapping[str, Sequence[SourceRun]], beside: Mapping[str, Sequence[MergeResult]]
+    page: PageBuilder,
+    metric: LaunchMetric,
+    problems: Mapping[str, Sequence[SourceRun]],
+    beside: Mapping[str, Sequence[MergeResult]],
 ) -> None:
     """Put a table of `metric` on a page: rows are problems and columns configs, or the reverse for many configs."""
     names = list(dict.fromkeys([*problems, *beside]))
@@ -204,7 +207,7 @@ def _write_metric_table(
         page.add_paragraph(f"Launches per config: {counts.pop()}.", "dim")
 
 
-def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str, str]:
+def _measured_cells(source: SourceRun | None, metric: LaunchMetric) -> tuple[str, str, str]:
     """The cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
     if source is None:
         return "", "", ""
@@ -238,13 +241,16 @@ def _note_published(page: PageBuilder, shown: Sequence[MergeResult]) -> None:
 
 
 def published_bars(
-    published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
+    published: Sequence[MergeResult], metric: LaunchMetric, sources: Sequence[SourceRun]
 ) -> dict[str, list[Bar]]:
     """Make bars of published values of `metric`, by the title of the problem with that number of rows."""
     key = metric.title.lower()
     bars: dict[str, list[Bar]] = {}
     for name, results in _published_by_problem(published).items():
-        looks, bars[name] = {source.name: source.style_index for source in sources}, []  # of measured configs of the same name
+        looks, bars[name] = (
+            {source.name: source.style_index for source in sources},
+            [],
+        )  # of measured configs of the same name
         for result in results:
             if result.metric == key and result.value is not None:
                 label, look = f"{result.config} (published)", looks.setdefault(result.config, len(looks))

@@ -106,7 +106,9 @@ def exported_benchmarks(campaigns: Sequence[Campaign]) -> list[ExportedBenchmark
     """
     by_name: dict[str, tuple[ExportedBenchmark, Campaign]] = {}
     for campaign in campaigns:
-        for benchmark in _benchmarks_of_probe(campaign) if campaign.probe is not None else _benchmarks_of_runs(campaign):
+        for benchmark in (
+            _benchmarks_of_probe(campaign) if campaign.probe is not None else _benchmarks_of_runs(campaign)
+        ):
             if benchmark.name in by_name:
                 first = by_name[benchmark.name][1]
                 where = f"{first.folder} and {campaign.folder} both measured"
@@ -286,14 +288,20 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _prometheus_gauge_values(benchmark: ExportedBenchmark, gauge_name: str) -> Iterator[tuple[Mapping[str, str], float]]:
+def _prometheus_gauge_values(
+    benchmark: ExportedBenchmark, gauge_name: str
+) -> Iterator[tuple[Mapping[str, str], float]]:
     """Yield the values of a gauge for one benchmark, each with its labels besides those of the benchmark."""
-    yield from ((figure.prometheus_labels, float(figure.value)) for figure in benchmark.figures if figure.name == gauge_name)
+    yield from (
+        (figure.prometheus_labels, float(figure.value)) for figure in benchmark.figures if figure.name == gauge_name
+    )
     if gauge_name == "measured_timestamp_seconds" and benchmark.measured is not None:
         yield {}, float(benchmark.measured)
     if benchmark.verified is not None:
         states = (benchmark.verified, benchmark.launches, benchmark.failed_launches)
-        yield from (({}, float(value)) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == gauge_name)
+        yield from (
+            ({}, float(value)) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == gauge_name
+        )
 
 
 _PROMETHEUS_HELP = "gauges for node_exporter's textfile collector, medians over launches"

@@ -82,7 +82,9 @@ class TraceEventBuilder:
             event |= {key: event[key] / 1000 for key in ("ts", "dur") if key in event}
         return [*names, *others]
 
-    def _add_iteration_slices(self, launch_position: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
+    def _add_iteration_slices(
+        self, launch_position: int, iteration: TimelineIteration
+    ) -> Iterator[tuple[Event, Event]]:
         """Add the slices of an iteration; returns the slices of each batch of messages as sent and as received."""
         from merge_bench.analysis.timelines import matched_message_batches
 
@@ -92,7 +94,9 @@ class TraceEventBuilder:
             for batch in worker.batches:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
-                batches[id(batch)] = self._add_slice(launch_position, worker.rank, kind, batch.begin, batch.end, name, args)
+                batches[id(batch)] = self._add_slice(
+                    launch_position, worker.rank, kind, batch.begin, batch.end, name, args
+                )
         return (
             (batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_message_batches(iteration)
         )
@@ -107,7 +111,14 @@ class TraceEventBuilder:
             self._add_slice(launch_position, worker.rank, PHASES, span.begin, span.end, span.name, {})
 
     def _add_slice(
-        self, launch_position: int, rank: int, track_kind: str, begin: float, end: float, name: str, args: dict[str, Any]
+        self,
+        launch_position: int,
+        rank: int,
+        track_kind: str,
+        begin: float,
+        end: float,
+        name: str,
+        args: dict[str, Any],
     ) -> Event:
         aligned = self._launches[launch_position]
         at, until = (
@@ -155,7 +166,10 @@ class TraceEventBuilder:
             rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            tracks[id(event)] = *key, _choose_track_without_overlap(lanes.setdefault(key, []), event["ts"], end, may_nest=kind == PHASES)
+            tracks[id(event)] = (
+                *key,
+                _choose_track_without_overlap(lanes.setdefault(key, []), event["ts"], end, may_nest=kind == PHASES),
+            )
         numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
         for event in self._slices:
             event["tid"] = numbers[tracks[id(event)]]

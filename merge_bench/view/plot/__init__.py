@@ -179,7 +179,9 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        return not any(mark.at if isinstance(mark, WhiskerMarks | BoxMarks) else mark.x for _, mark in self.marks_with_groups)
+        return not any(
+            mark.at if isinstance(mark, WhiskerMarks | BoxMarks) else mark.x for _, mark in self.marks_with_groups
+        )
 
 
 def transpose_rows(rows: Iterable[Sequence[Any]], column_count: int) -> Sequence[Sequence[Any]]:
@@ -280,7 +282,13 @@ class Bar:
 
 
 def bar_chart(
-    rows: Sequence[tuple[str, Sequence[Bar]]], *, title: str, axis_title: str, unit: str, reference_value: float | None = None, note: str
+    rows: Sequence[tuple[str, Sequence[Bar]]],
+    *,
+    title: str,
+    axis_title: str,
+    unit: str,
+    reference_value: float | None = None,
+    note: str,
 ) -> Chart:
     """Make a chart of horizontal bars from 0, with half a bar of room below each row.
 
@@ -357,7 +365,11 @@ def _bar_marks(placed_bars: Sequence[tuple[float, str, Bar]], unit: str) -> Iter
 
 
 def stacked_bar_marks(
-    part_names: Sequence[str], rows: Mapping[str, Sequence[float]], *, positions: Sequence[float] = (), upright: bool = False
+    part_names: Sequence[str],
+    rows: Mapping[str, Sequence[float]],
+    *,
+    positions: Sequence[float] = (),
+    upright: bool = False,
 ) -> tuple[Sequence[float], tuple[MarkGroup, ...]]:
     """Make stacked bars; returns the end of each bar in milliseconds, and a group of marks for each part.
 

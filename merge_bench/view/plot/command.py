@@ -8,8 +8,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare import Metric
 from merge_bench.analysis.statistics import median
 from merge_bench.view.plot import Axis, Chart, Mark, MarkGroup, PointMarks, WhiskerMarks, format_with_unit, thin_ticks
-from merge_bench.view.plot.merge import LabelledRun, metric_by_problem_chart
-from merge_bench.view.plot.merge import LaunchMetric
+from merge_bench.view.plot.merge import LabelledRun, LaunchMetric, metric_by_problem_chart
 from merge_bench.view.text import DisplayUnit
 
 

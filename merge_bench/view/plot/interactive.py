@@ -28,8 +28,8 @@ from merge_bench.view.plot import (
     Axis,
     BandMark,
     BoxMarks,
-    HeatMapCells,
     Chart,
+    HeatMapCells,
     LineMark,
     Mark,
     MarkGroup,
@@ -196,7 +196,13 @@ class BokehChart:
     def _positive_value_range(self, dimension: str) -> tuple[float, float] | None:
         """The least and the greatest positive value of points and bars along an axis; None if there are none."""
         names = ("x",) if dimension == "x" else ("y", "low", "high", "start", "end")
-        values = [at for _, mark in self._chart.marks_with_groups for name in names for at in getattr(mark, name, ()) if at > 0]
+        values = [
+            at
+            for _, mark in self._chart.marks_with_groups
+            for name in names
+            for at in getattr(mark, name, ())
+            if at > 0
+        ]
         return (float(min(values)), float(max(values))) if values else None
 
     def _set_axis_limits(self, axis: Axis, dimension: str) -> None:

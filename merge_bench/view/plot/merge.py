@@ -26,8 +26,8 @@ from merge_bench.view.plot import (
     Axis,
     Bar,
     BoxMarks,
-    HeatMapCells,
     Chart,
+    HeatMapCells,
     LineMark,
     Mark,
     MarkGroup,
@@ -95,7 +95,9 @@ OF_LINK = LaunchMetric("Fraction of the link limit", aggregate.link_fraction, _O
 
 
 def metric_by_problem_chart(
-    metric: LaunchMetric, runs_by_problem: Mapping[str, Sequence[LabelledRun]], published_bars: Mapping[str, Sequence[Bar]]
+    metric: LaunchMetric,
+    runs_by_problem: Mapping[str, Sequence[LabelledRun]],
+    published_bars: Mapping[str, Sequence[Bar]],
 ) -> Chart:
     """Make a bar chart of a metric of every run, with the runs of one problem together.
 
@@ -103,7 +105,9 @@ def metric_by_problem_chart(
     a problem, which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_median_bar(labelled.label, labelled.style_index, metric.launch_values(labelled.run)) for labelled in runs]
+        name: [
+            _median_bar(labelled.label, labelled.style_index, metric.launch_values(labelled.run)) for labelled in runs
+        ]
         for name, runs in runs_by_problem.items()
     }
     rows |= {f"{name}, published" if name in rows else name: others for name, others in published_bars.items()}
@@ -122,10 +126,18 @@ def _median_bar(series: str, style_index: int, launch_values: Sequence[tuple[str
     values = [value for _, value in launch_values]
     interval = median_interval(values)
     ends = (interval.low, interval.high) if interval else None
-    return Bar(series, style_index, median(values) if values else None, ends, tuple(launch_values) if len(launch_values) > 1 else ())
+    return Bar(
+        series,
+        style_index,
+        median(values) if values else None,
+        ends,
+        tuple(launch_values) if len(launch_values) > 1 else (),
+    )
 
 
-def iteration_throughput_chart(runs: Sequence[LabelledRun], problem_name: str = "", *, most_points: int = MOST_POINTS) -> Chart:
+def iteration_throughput_chart(
+    runs: Sequence[LabelledRun], problem_name: str = "", *, most_points: int = MOST_POINTS
+) -> Chart:
     """Make a chart with a point for the throughput of every timed iteration of `runs` in GiB/s, by launch.
 
     `problem_name`: what the runs merge, for the title, where there are charts of several problems. Of more iterations
@@ -298,7 +310,15 @@ def pair_rates_heat_map(
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (MarkGroup(0, (cells, _heat_map_value_texts(cells) if len(ranks) <= most_labelled_ranks else TextMarks((), (), (), ()))),),
+        (
+            MarkGroup(
+                0,
+                (
+                    cells,
+                    _heat_map_value_texts(cells) if len(ranks) <= most_labelled_ranks else TextMarks((), (), (), ()),
+                ),
+            ),
+        ),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
@@ -422,26 +442,40 @@ def _timeline_mark_groups(
     workers = iteration.workers[:MOST_ROWS]
     for name, style in _SPANS.items():
         spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
-        boxes = [(rank, axis_milliseconds(rank, span.begin), axis_milliseconds(rank, span.end), name) for rank, span in spans]
+        boxes = [
+            (rank, axis_milliseconds(rank, span.begin), axis_milliseconds(rank, span.end), name) for rank, span in spans
+        ]
         yield from _timeline_box_groups(style, [box for box in boxes if box[2] > left_milliseconds], opacity=1.0)
     for received, style in _BATCHES.items():
         way, boxes = "from" if received else "to", []
         for worker in workers:
             for batch in (batch for batch in worker.batches if batch.received == received):
                 what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
-                boxes.append((worker.rank, axis_milliseconds(worker.rank, batch.begin), axis_milliseconds(worker.rank, batch.end), what))
+                boxes.append(
+                    (
+                        worker.rank,
+                        axis_milliseconds(worker.rank, batch.begin),
+                        axis_milliseconds(worker.rank, batch.end),
+                        what,
+                    )
+                )
         yield from _timeline_box_groups(style, boxes, opacity=0.5)  # they lie over each other
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_message_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
-        x = [(axis_milliseconds(sender, sent.begin), axis_milliseconds(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
+        x = [
+            (axis_milliseconds(sender, sent.begin), axis_milliseconds(receiver, got.end), math.nan)
+            for sender, sent, receiver, got in flows
+        ]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]
         yield MarkGroup(
             GREY, (LineMark(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver"
         )
 
 
-def _timeline_box_groups(style: _TimelineBoxStyle, boxes: Sequence[tuple[int, float, float, str]], *, opacity: float) -> Iterator[MarkGroup]:
+def _timeline_box_groups(
+    style: _TimelineBoxStyle, boxes: Sequence[tuple[int, float, float, str]], *, opacity: float
+) -> Iterator[MarkGroup]:
     """Yield a group of boxes, each given as rank, begin and end in milliseconds, and text; nothing without boxes."""
     if boxes:
         ranks, begins, ends, what = transpose_rows(boxes, 4)

@@ -22,8 +22,8 @@ from merge_bench.view.plot import (
     Axis,
     BandMark,
     BoxMarks,
-    HeatMapCells,
     Chart,
+    HeatMapCells,
     LineMark,
     Mark,
     PointMarks,
@@ -96,7 +96,8 @@ def _draw_charts_side_by_side(charts: Sequence[Chart]) -> Figure:
         axes.set_title(textwrap.fill(mark_unprintable(chart.title), 80))
         for group in chart.groups:
             drawn = [
-                _draw_matplotlib_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
+                _draw_matplotlib_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}")
+                for mark in group.marks
             ]
             entries.setdefault(group.label, tuple(drawn[at] for at in group.mark_order_in_legend))
         axes.set_axisbelow(True)
@@ -162,7 +163,9 @@ def _draw_matplotlib_mark(axes: Axes, mark: Mark, style_index: int, line_id: str
             return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, facecolors=fill, edgecolors=colour)
         case LineMark():
             style = "--" if mark.dashed else "-"
-            return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=line_id)[0]
+            return axes.plot(
+                mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=line_id
+            )[0]
         case BandMark():
             area: Any = {"facecolor": "none", "hatch": "///"} if mark.hatched else {"facecolor": (colour, 0.2)}
             return axes.fill_between(mark.x, mark.low, mark.high, linewidth=0, edgecolor=colour, **area)

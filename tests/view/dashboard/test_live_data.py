@@ -12,9 +12,9 @@ from merge_bench.dashboard.live_data import (
     RECENT,
     IterationPointCollector,
     campaign_progress,
+    campaign_seconds_left,
     failure_sentences,
     make_live_campaign_state,
-    campaign_seconds_left,
 )
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -171,7 +171,9 @@ def test_failures_and_warnings_come_with_what_helps(tmp_path: Path) -> None:
         for _ in range(3):
             writer.write(s.WarningLine(code="x", message="slow disk", remedy="another disk"))
         writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code="run-failed", message="died", host="n1"))
-    assert [(note.kind, note.message, note.remedy) for note in make_live_campaign_state(read_campaign(writer.folder)).notes] == [
+    assert [
+        (note.kind, note.message, note.remedy) for note in make_live_campaign_state(read_campaign(writer.folder)).notes
+    ] == [
         ("failed", "died", f"read {writer.folder / 'logs'}"),
         ("warning", "slow disk", "another disk"),
     ]

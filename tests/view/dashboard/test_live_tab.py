@@ -361,7 +361,9 @@ def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Pat
     shown = conclusion_shown(live_of("tune", tmp_path))
     campaign = read_campaign(tmp_path / "tune")
     assert ended_tuning_result_of(campaign).outcome in shown
-    assert f"Next: {next_step_after_recorded_tuning(campaign).with_program_as_typed().command}" in " ".join(shown.split())
+    assert f"Next: {next_step_after_recorded_tuning(campaign).with_program_as_typed().command}" in " ".join(
+        shown.split()
+    )
 
 
 def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:

@@ -223,7 +223,9 @@ def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
     assert row["Kind"] == "merge"
-    charts = make_results_content(CampaignCache().load(entries), metric="Throughput", axis_unit=ABSOLUTE, dataset_names=()).charts
+    charts = make_results_content(
+        CampaignCache().load(entries), metric="Throughput", axis_unit=ABSOLUTE, dataset_names=()
+    ).charts
     assert charts
 
 

@@ -72,7 +72,8 @@ def test_control_c_and_a_hang_up_end_it_with_0(
     before = signal.getsignal(number)
     assert (
         serve_until_signal(
-            ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser(open_browser=True)), make_dashboard_application
+            ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser(open_browser=True)),
+            make_dashboard_application,
         )
         == 0
     )
@@ -140,7 +141,9 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refusal = f"^cannot serve on 127.0.0.1, port {port}: Address already in use"
         with pytest.raises(UsageError, match=refusal):
-            serve_until_signal(ServiceSettings(tmp_path, port, "127.0.0.1", person=DashboardUser()), make_dashboard_application)
+            serve_until_signal(
+                ServiceSettings(tmp_path, port, "127.0.0.1", person=DashboardUser()), make_dashboard_application
+            )
 
 
 @pytest.mark.parametrize(

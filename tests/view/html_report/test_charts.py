@@ -23,8 +23,8 @@ from merge_bench.view.plot import (
     Axis,
     Bar,
     BoxMarks,
-    HeatMapCells,
     Chart,
+    HeatMapCells,
     MarkGroup,
     PointMarks,
     TextMarks,
@@ -141,7 +141,9 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
 def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path) -> None:
     walls = [0.1 + 0.001 * (number % 7) for number in range(40)]
     walls[37] = 0.5
-    chart = merge.iteration_throughput_chart(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)), most_points=10)
+    chart = merge.iteration_throughput_chart(
+        runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)), most_points=10
+    )
     points = chart.groups[0].marks[0]
     assert isinstance(points, PointMarks)
     assert "37" in points.details["iteration"]
@@ -248,7 +250,9 @@ def test_a_large_map_has_no_room_for_values() -> None:
 
 def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
     def note(*scripts: Script) -> str:
-        return merge.metric_by_problem_chart(merge.THROUGHPUT, {"1e6": runs(tmp_path / str(len(scripts)), *scripts)}, {}).note
+        return merge.metric_by_problem_chart(
+            merge.THROUGHPUT, {"1e6": runs(tmp_path / str(len(scripts)), *scripts)}, {}
+        ).note
 
     assert note() == "Bars: median over launches."
     assert note(*launches(2)) == "Bars: median over launches; points: single launches."
@@ -284,7 +288,9 @@ STRIP = Chart(
     Axis("Launch", {0: EVIL, 3: "3"}),
     Axis("GiB/s", low=0.0),
     (
-        MarkGroup(0, (PointMarks((0, 1), (1.0, 2.0), (False, True)), WhiskerMarks((1.5,), (-0.4,), (0.4,), dotted=True)), EVIL),
+        MarkGroup(
+            0, (PointMarks((0, 1), (1.0, 2.0), (False, True)), WhiskerMarks((1.5,), (-0.4,), (0.4,), dotted=True)), EVIL
+        ),
         MarkGroup(1, (PointMarks((3,), (1.0,)), WhiskerMarks((1.0,), (2.6,), (3.4,), width=3)), "other"),
     ),
     title="Strip",

@@ -13,7 +13,7 @@ import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.report.page import html
-from merge_bench.view.content import Column, ChartBlock, Paragraph, ReportContent, Section, Table
+from merge_bench.view.content import ChartBlock, Column, Paragraph, ReportContent, Section, Table
 from merge_bench.view.plot import HeatMapCells, MarkGroup
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -268,7 +268,9 @@ def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
     unusable: Any = HeatMapCells([0], [0], ["no number"], "GiB/s")
     for section in report.sections:
         section.blocks = [
-            ChartBlock(replace(block.chart, groups=(MarkGroup(0, (unusable,)),))) if isinstance(block, ChartBlock) else block
+            ChartBlock(replace(block.chart, groups=(MarkGroup(0, (unusable,)),)))
+            if isinstance(block, ChartBlock)
+            else block
             for block in section.blocks
         ]
     page = Page(html.render_report(report))

@@ -121,7 +121,8 @@ def test_drawings_of_a_report_name_all_its_results_or_the_one_that_they_are_of()
     campaigns = [read_campaign(RECORDED / name) for name in ("run", "sweep")]
     report = build_report(campaigns, PublishedReferences(), None)
     found = {
-        section.title: [b.chart.source for b in section.blocks if isinstance(b, ChartBlock)] for section in report.sections
+        section.title: [b.chart.source for b in section.blocks if isinstance(b, ChartBlock)]
+        for section in report.sections
     }
     assert set(found["Results"]) == {result_source_lines(campaigns)}
     runs = [sources for title, sources in found.items() if title.startswith("A: tcp")]

@@ -16,7 +16,9 @@ from merge_bench.view.next_command import SuggestedCommand
 from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
 
-def step_of(folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None) -> SuggestedCommand:
+def step_of(
+    folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None
+) -> SuggestedCommand:
     """After a budget that had no time to confirm a candidate."""
     campaign = searched(
         folder,
