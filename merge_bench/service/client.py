@@ -161,7 +161,7 @@ class Client:
         return self._send_request("DELETE", f"/api/jobs/{number}", _json_response_decoder(Job))
 
     def fetch_records(self, job: Job, results: Path) -> Path:
-        """Fetch the records of a job into its folder in `results`; returns the folder. Different records there are kept."""
+        """Fetch the records of a job into its folder in `results`, and return it; different records there are kept."""
         if not RESULT_NAME.fullmatch(job.result or ""):
             raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
         folder = results / str(job.result)
