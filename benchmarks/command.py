@@ -29,7 +29,7 @@ from merge_bench.host import machine
 from merge_bench.units import parse_count
 from merge_bench.view import markdown
 from merge_bench.view.content import columns_from_rows
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERRUPTED = 3
@@ -195,11 +195,15 @@ def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,), *, markup: bool = False
 ) -> str:
     """A table in Markdown; `text`: the columns that are aligned to the left; `markup`: the cells are Markdown."""
-    return "\n".join(markdown.table_lines(columns_from_rows(headings, rows, text), markup=markup)) if rows else ""
+    return (
+        "\n".join(markdown.markdown_table_lines(columns_from_rows(headings, rows, text), are_markdown=markup))
+        if rows
+        else ""
+    )
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[int] = (0,)) -> str:
     """A table as plain text; `text`: the columns that are aligned to the left."""
-    with open_page(written := io.StringIO()) as page:
+    with print_page_at_exit(written := io.StringIO()) as page:
         page.add_table(*columns_from_rows(headings, rows, text))
     return written.getvalue().rstrip("\n")

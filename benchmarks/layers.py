@@ -31,7 +31,7 @@ from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.view.plot import Bar, bar_chart
-from merge_bench.view.plot.draw import check_plot_files, draw_file
+from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file
 
 SCHEMA = 1
 ROW_BYTES = 16
@@ -250,8 +250,12 @@ def show(document: Mapping[str, Any], plots: Sequence[Path]) -> None:
     ladder = [(row["layer"], [Bar(row["layer"], 0, row["bytes_per_second"] / 1e6, _interval(row))]) for row in found]
     for plot in plots:
         title, axis = f"What each layer moves: {document['title']}", "received by a worker (MB/s)"
-        draw_file(
-            [bar_chart(ladder, title=title, axis=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %")],
+        draw_charts_into_file(
+            [
+                bar_chart(
+                    ladder, title=title, axis_title=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %"
+                )
+            ],
             plot,
         )
 

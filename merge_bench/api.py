@@ -80,24 +80,24 @@ class Result:
     @cached_property
     def document(self) -> Document:
         """The document that ``run --json`` prints, with ``runs`` if there are several (`docs/reference/records.md`)."""
-        return _as_plain_data(self._summary)
+        return _as_python_dict(self._summary_document)
 
     @cached_property
-    def _summary(self) -> documents.Document:
+    def _summary_document(self) -> documents.Document:
         from merge_bench.analysis.summary import summarize_campaign
 
         return summarize_campaign(self.campaign)
 
     @property
-    def _runs(self) -> Sequence[documents.RunDocument]:
+    def _run_documents(self) -> Sequence[documents.RunDocument]:
         from merge_bench.analysis.documents import run_documents
 
-        return run_documents(self._summary)
+        return run_documents(self._summary_document)
 
     @property
     def verified(self) -> bool:
         """Whether the result of every run was verified; the numbers of an unverified result prove nothing."""
-        return all(one.verified for one in self._runs)
+        return all(one.verified for one in self._run_documents)
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
@@ -137,7 +137,7 @@ class Result:
         if not 0 <= which < len(drawings):
             numbers = f"0 to {len(drawings) - 1}" if len(drawings) > 1 else "0"
             raise UsageError(f"{self.folder} has no {kind!r} plot {which}; choose from {numbers}")
-        return _chart_function(backend)(drawings[which])
+        return _figure_maker(backend)(drawings[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
         """Write the page of ``report`` and return its path; by default ``report.html`` in the campaign's folder.
@@ -182,27 +182,29 @@ def run(*, check: bool = True, **options: object) -> Result:
     with ucx_choice.undo_ucx_choice():
         sweep = load_sweep(given)
         print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch_sweep(sweep, _caller_from_options(options), print_estimate=False)
+        result, verdict, status = launch_sweep(sweep, _caller_from_options(options), print_duration=False)
     if check and status:
-        error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
+        error = (verdict.error if verdict else None) or next(
+            (one.error for one in result._run_documents if one.error), None
+        )
         message = error.message if error else "the run failed"
         raise _ERRORS.get(status, RunFailed)(f"{message}; the records are in {result.folder}")
     return result
 
 
 def launch_sweep(
-    sweep: Sweep, caller: CallingProgram, *, quiet: bool = False, print_estimate: bool = True
+    sweep: Sweep, caller: CallingProgram, *, quiet: bool = False, print_duration: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
 
-    `quiet`: show no progress; `print_estimate`: print how long several launches take. Returns the result, the
+    `quiet`: show no progress; `print_duration`: print how long several launches take. Returns the result, the
     comparison if there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
 
     gate = RegressionGate.from_options(sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
-    measure = functools.partial(running.run_sweep, sweep, caller=caller, print_estimate=print_estimate)
+    measure = functools.partial(running.run_sweep, sweep, caller=caller, print_estimate=print_duration)
     return _measure_and_judge(measure, gate, sweep.first_run.plan.launches, quiet=quiet)
 
 
@@ -211,16 +213,16 @@ def launch_command(
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a command's campaign, then check its gate, for the command ``exec``.
 
-    `quiet`: show no progress. Returns as `launch_sweep` does.
+    `quiet`: show no progress. Returns the result, the comparison if there is a gate, and the exit status.
     """
     from merge_bench.command.command_campaign import run_command_campaign
 
     measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, gate_of_command(planned, options), planned.blocks, quiet=quiet)
+    return _measure_and_judge(measure, make_command_gate(planned, options), planned.blocks, quiet=quiet)
 
 
-def gate_of_command(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
-    """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
+def make_command_gate(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
+    """Make the gate that the options of ``exec`` ask for, None if for none; raises UsageError if it cannot work."""
     from merge_bench.regressions.gates import RegressionGate
 
     runs = len(planned.head.runs)
@@ -231,7 +233,7 @@ def gate_of_command(planned: CommandCampaign, options: RunOptions) -> Regression
 def _measure_and_judge(
     measure: Callable[[ProgressDisplay], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
 ) -> tuple[Result, CompareDocument | None, int]:
-    """Make the `launches` of each run with `measure`, then check the gate."""
+    """Make the `launches` of each run by calling `measure`, then check the gate; returns as `launch_sweep` does."""
     from merge_bench.view.progress import make_progress
 
     if gate is not None and (doubt := gate.power_warning(launches)) is not None:
@@ -259,7 +261,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
     if not results:
         raise UsageError("name at least one result to compare")
-    return _as_plain_data(compare_campaigns(_load_campaigns(results), threshold=threshold, anyway=anyway))
+    return _as_python_dict(compare_campaigns(_load_campaigns(results), threshold=threshold, anyway=anyway))
 
 
 def history(
@@ -321,7 +323,7 @@ def predict(
         links=[link] if isinstance(link, str) else link,
         config=config,
     )
-    return _as_plain_data(document)
+    return _as_python_dict(document)
 
 
 def _describe_run(name: str, run: Run) -> str:
@@ -331,14 +333,14 @@ def _describe_run(name: str, run: Run) -> str:
     mark = verification_state(run, launches).figure_mark or "verified"
     if plan.command is not None:
         from merge_bench.analysis.compare import main_metric
-        from merge_bench.view.text import ShownUnit
-        from merge_bench.view.titles import command_text
+        from merge_bench.view.text import DisplayUnit
+        from merge_bench.view.titles import shell_command_text
 
         metric = main_metric(run)
         value = aggregate.run_median(launches, metric.value)
-        shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+        shown = DisplayUnit.for_recorded_unit(metric.unit).format_value(value, with_unit=True)
         measured = "nothing measured" if value is None else f"{metric.name} {shown}"
-        return f"{name}: {command_text(plan.command)}, {mark}, {measured}"
+        return f"{name}: {shell_command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
@@ -362,16 +364,16 @@ def _data_frame(rows: dataframes.Rows, frame: Frame) -> Any:
     return data if frame == "polars" else data.to_pandas()
 
 
-def _chart_function(backend: Backend) -> Callable[[Chart], Any]:
+def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
     if backend not in ("bokeh", "matplotlib"):
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
 
-    return interactive.make_figure if backend == "bokeh" else static.make_figure
+    return interactive.make_bokeh_figure if backend == "bokeh" else static.make_matplotlib_figure
 
 
-def _as_plain_data(document: Struct) -> Document:
-    """The document that ``--json`` prints, as Python's dicts and lists."""
+def _as_python_dict(document: Struct) -> Document:
+    """The document that ``--json`` prints, as dicts and lists of Python."""
     from merge_bench.view.streams import encode_document
 
     plain: Document = json.loads(encode_document(document))

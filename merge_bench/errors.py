@@ -38,7 +38,7 @@ codecs.register_error(PLAIN, _replace_unencodable)
 
 
 @dataclass(frozen=True)
-class Caution:
+class WarningMessage:
     """A warning about something that distorts or explains numbers; it is printed, recorded and shown in the report.
 
     `code` is for programs, `message` is one sentence, `remedy` is what to do about it, if anything can be done.
@@ -72,7 +72,7 @@ class RunFailed(MergeBenchError):
     code = "run-failed"
 
 
-class NotRecorded(RunFailed):
+class RecordsNotWritten(RunFailed):
     """The records could not be written, because the disk is full or gone."""
 
     code = "not-recorded"
@@ -108,8 +108,8 @@ class GateNotMet(MergeBenchError):
     code = "gate-not-met"
 
 
-class NothingCompared(GateNotMet):
-    """A gate had nothing to compare with."""
+class GateWithoutBaseline(GateNotMet):
+    """A gate found nothing to compare the result with."""
 
     code = "nothing-compared"
 
@@ -118,7 +118,7 @@ def convert_system_error(error: OSError) -> MergeBenchError:
     """Convert an error of the operating system, which no other code expected, into an error of this program.
 
     An error about a file's name is a wrong usage: names come from options, the environment, configs and batch systems,
-    and launches turn what happens inside of them into failures.
+    and launches turn errors inside of them into failures.
     """
     name = error.filename if error.filename is not None else error.filename2
     if name is None:
@@ -126,39 +126,46 @@ def convert_system_error(error: OSError) -> MergeBenchError:
     return UsageError(f"{os.fsdecode(name) if not isinstance(name, int) else name}: {error.strerror}")
 
 
-def require_library(library: str, extra: str, what: str) -> None:
-    """Raise UsageError if `library`, which `what` needs and the package's `extra` brings, is not installed."""
+def require_library(library: str, package_extra: str, needed_for: str) -> None:
+    """Raise UsageError if `library` is not installed.
+
+    `needed_for`: what needs it; `package_extra`: the extra of this package that installs it.
+    """
     if importlib.util.find_spec(library) is None:
-        raise UsageError(f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[{extra}]'")
+        raise UsageError(
+            f"{needed_for} needs {library}, which is not installed; run: pip install 'merge-bench[{package_extra}]'"
+        )
 
 
 def print_message(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
-    columns = _terminal_columns()
+    columns = _stderr_terminal_columns()
     print(wrap_text(mark_unprintable(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
     if remedy:
         print(wrap_text(mark_unprintable(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
 
 
 def mark_unprintable(text: str, kept_characters: str = "") -> str:
-    """Replace every unprintable character of a text by a visible mark, such as a terminal's control characters and
-    marks that change the direction of writing; `kept_characters`: characters that stay as they are.
+    """Replace every unprintable character of a text, such as a control character, by a visible mark.
+
+    Marks that change the direction of writing are unprintable, too. `kept_characters`: characters that stay as they
+    are.
     """
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in kept_characters else "\ufffd" for letter in text)
 
 
-_printed_warnings: dict[Caution, None] = {}
+_printed_warnings: dict[WarningMessage, None] = {}
 
 
-def print_warning(caution: Caution) -> None:
+def print_warning(caution: WarningMessage) -> None:
     """Print a warning on standard error, and remember it, so that the report need not print it again."""
     print_message(f"warning: {caution.code}: {caution.message}", caution.remedy)
     _printed_warnings[caution] = None
 
 
-def warnings_already_printed() -> frozenset[Caution]:
+def warnings_already_printed() -> frozenset[WarningMessage]:
     """Warnings that a reader of standard output has seen: all printed ones if standard error goes to the same place."""
     return frozenset(_printed_warnings) if stdout_and_stderr_are_same() else frozenset()
 
@@ -171,21 +178,24 @@ def stdout_and_stderr_are_same() -> bool:
         return False
 
 
-def _terminal_columns() -> int | None:
-    """The width, in columns, of the terminal that standard error is; None if it is a file or a pipe."""
+def _stderr_terminal_columns() -> int | None:
+    """The width of the terminal that standard error writes to, in columns; None if it is a file or a pipe."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
     except (OSError, ValueError):
         return None
 
 
-def wrap_text(text: str, columns: int | None, indent: str = "") -> str:
-    """Break a text into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
-    if not columns:
+def wrap_text(text: str, line_length: int | None, indent: str = "") -> str:
+    """Break a text into lines of at most `line_length` characters, all but the first indented by `indent`.
+
+    Commands to copy stay on one line.
+    """
+    if not line_length:
         return text
     joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)
     wrap = functools.partial(textwrap.wrap, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(line for part in joined.splitlines() for line in wrap(part, columns)).replace("\0", " ")
+    return "\n".join(line for part in joined.splitlines() for line in wrap(part, line_length)).replace("\0", " ")
 
 
 def first_message_line(error: BaseException) -> str:

@@ -45,7 +45,10 @@ Failures = Mapping[str, Exception]
 
 @contextlib.contextmanager
 def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange] | None = None) -> Iterator[None]:
-    """Have launches in this block use threads of this process for workers; `exchange`: the data plane between them."""
+    """Run launches within the ``with`` block with threads of this process as workers.
+
+    `failures`: steps that fail, each with its error; `exchange`: the data plane between the threads.
+    """
 
     def exchange_class(name: str) -> type[Exchange]:
         return exchange or QueueExchange
@@ -75,7 +78,7 @@ def _current_process() -> Any:
 
 
 class QueueExchange(Exchange):
-    """A data plane between threads."""
+    """A data plane between workers that are threads of one process: queues that copy buffers."""
 
     title = "queues"
     _ends_by_address: ClassVar[dict[bytes, QueueExchange]] = {}
@@ -106,11 +109,13 @@ class QueueExchange(Exchange):
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = FrameTransfer(), time.perf_counter()
         for peer, buffer in sends.items():
-            self._peer_ends[peer]._arrived[self.rank].put([_as_bytes(run).copy() for run in contiguous_buffers(buffer)])
+            self._peer_ends[peer]._arrived[self.rank].put(
+                [_view_as_bytes(run).copy() for run in contiguous_buffers(buffer)]
+            )
             flight.sent_bytes += buffer.nbytes
         for peer, buffer in receives.items():
             for target, source in zip(contiguous_buffers(buffer), self._receive(peer), strict=True):
-                _as_bytes(target)[:] = source
+                _view_as_bytes(target)[:] = source
             flight.arrived[peer] = (buffer.nbytes, time.perf_counter() - began)
         flight.seconds = time.perf_counter() - began
         if noted:
@@ -136,12 +141,12 @@ class QueueExchange(Exchange):
         self._ends_by_address.pop(self.address, None)
 
 
-def _as_bytes(run: Any) -> Bytes:
-    return np.asarray(run).reshape(-1).view(np.uint8)
+def _view_as_bytes(array: Any) -> Bytes:
+    return np.asarray(array).reshape(-1).view(np.uint8)
 
 
 class _ThreadSession(cluster_session.Session):
-    """A session whose workers are threads."""
+    """A session of a launch whose workers are threads of this process."""
 
     def __init__(self, failures: Failures, *session_arguments: Any) -> None:
         super().__init__(*session_arguments)
@@ -151,7 +156,7 @@ class _ThreadSession(cluster_session.Session):
         """Make a thread for each worker, and describe each of them as this process."""
         if not self.plan.data_plane.exchanges_by_workers or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
-        self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
+        self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver_event)
         facts = _describe_process(tuple(self.settings.environment))
         commands = {command.role: command for command in self.launcher.process_commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
@@ -164,7 +169,7 @@ class _ThreadSession(cluster_session.Session):
             workers.members.append(member)
             self.descriptions.append(description)
 
-    def _deliver(self, message: Mapping[str, Any]) -> None:
+    def _deliver_event(self, message: Mapping[str, Any]) -> None:
         with self._event_lock:
             self._handle_worker_event((time.time(), message))
 
@@ -187,12 +192,12 @@ class _ThreadWorkers(WorkerStepRunner):
         self._failures, self.members, self._problem, self._wake = failures, [], None, threading.Event()
         self.watch = cast(ProcessWatch, SimpleNamespace(raise_for_loss=lambda: None))
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
-        self._processes = [_stand_in_process(deliver) for _ in range(workers)]
+        self._processes = [_make_fake_worker_process(deliver) for _ in range(workers)]
 
     def _submit_to_worker(
         self, target_worker: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any
     ) -> Future[Any]:
-        def run() -> Any:
+        def run_step() -> Any:
             _thread.process = self._processes[target_worker.rank]
             try:
                 if target_worker.rank == 0 and step.__name__ in self._failures:
@@ -207,7 +212,7 @@ class _ThreadWorkers(WorkerStepRunner):
                 text = f"{target_worker.worker_title} failed: {message}"
                 raise LaunchFailed(text, host=target_worker.host, rank=target_worker.rank) from error
 
-        return self._pools[target_worker.rank].submit(run)
+        return self._pools[target_worker.rank].submit(run_step)
 
     def wait_for_results(
         self, futures: Sequence[Future[Any]], workers: Sequence[LaunchedWorker] | None = None
@@ -226,11 +231,11 @@ class _ThreadWorkers(WorkerStepRunner):
             process.plugins[worker.PLUGIN].abort.set(reason)
 
 
-def _stand_in_process(deliver: Callable[[Mapping[str, Any]], None]) -> Any:
-    """A stand-in for a worker's process: it has the plugin of the merge, and a loop that delivers events at once."""
+def _make_fake_worker_process(deliver_event: Callable[[Mapping[str, Any]], None]) -> Any:
+    """Make a stand-in for a worker's process: it has the merge's plugin, and a loop that delivers events at once."""
     process = SimpleNamespace(
         loop=SimpleNamespace(add_callback=lambda function, *arguments: function(*arguments)),
-        log_event=lambda topic, message: deliver(message),
+        log_event=lambda topic, message: deliver_event(message),
     )
     plugin = worker.MergeWorker()
     plugin.worker, plugin.abort, plugin.state, plugin.children, plugin.uses_gpu = process, AbortFlag(), None, {}, False

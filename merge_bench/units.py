@@ -112,14 +112,14 @@ def format_seconds(seconds: float | None) -> str:
 def format_duration(seconds: float) -> str:
     """Write seconds in words, for estimates: ``45 seconds``, ``6 minutes``, ``1.5 hours``."""
     if round(seconds) < 90:
-        return plural(max(round(seconds), 1), "second")
+        return count_with_noun(max(round(seconds), 1), "second")
     minutes = seconds / 60
     if round(minutes) < 90:
         return f"{minutes:.0f} minutes" if minutes >= 9.5 or round(minutes * 2) % 2 == 0 else f"{minutes:.1f} minutes"
     return f"{minutes / 60:.1f} hours"
 
 
-def plural(count: int, noun: str) -> str:
+def count_with_noun(count: int, noun: str) -> str:
     """The number with its noun: ``1 launch``, ``2 launches``, ``1,000 launches``."""
     return f"{count:,} {plural_noun(count, noun)}"
 

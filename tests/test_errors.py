@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.errors import Caution, print_message
+from merge_bench.errors import WarningMessage, print_message
 from merge_bench.view.streams import print_warnings
 from tests.helpers.terminals import terminal
 
 LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
 
 
-def on_terminal(columns: int, *warnings: Caution, message: str = "") -> list[str]:
+def on_terminal(columns: int, *warnings: WarningMessage, message: str = "") -> list[str]:
     """The lines that a terminal of so many columns gets."""
     with terminal(columns) as lines:
         if message:
@@ -34,8 +34,8 @@ def test_a_terminal_gets_lines_that_end_between_words() -> None:
 @pytest.mark.parametrize("same", [True, False], ids=["one stream", "two streams"])
 def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(tmp_path: Path, same: bool) -> None:
     program = (
-        "from merge_bench.errors import Caution, print_warning, warnings_already_printed;"
-        "print_warning(Caution('code', 'text', 'remedy'));"
+        "from merge_bench.errors import WarningMessage, print_warning, warnings_already_printed;"
+        "print_warning(WarningMessage('code', 'text', 'remedy'));"
         "print([each.code for each in warnings_already_printed()])"
     )
     with (tmp_path / "out").open("w+") as out:
@@ -45,7 +45,7 @@ def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(
 
 
 def test_a_remedy_keeps_its_indent() -> None:
-    lines = on_terminal(40, Caution("slow-thing", "one", "word " * 12 + "end"))
+    lines = on_terminal(40, WarningMessage("slow-thing", "one", "word " * 12 + "end"))
     assert lines[0] == "merge_bench: warning: slow-thing: one"
     assert lines[1].startswith("  → word")
     assert len(lines) > 2

@@ -33,7 +33,7 @@ from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
-from merge_bench.units import format_rate, format_seconds, plural
+from merge_bench.units import count_with_noun, format_rate, format_seconds
 
 GAIN = 0.1
 """A rank is named as the limit if it costs the other ranks at least this share of the wall-clock time."""
@@ -89,7 +89,7 @@ def _few_row_groups_text(plan: RecordedPlan) -> str:
         reading, groups = sum(map(bool, table.chunk_rows)), sum(map(len, table.chunks))
         who = "one worker" if reading == 1 else f"only {reading} of {len(table.chunk_rows)} workers"
         name = Path(table.path or "").name or "a table"
-        by_count.setdefault((who, plural(groups, "row group")), []).append(name)
+        by_count.setdefault((who, count_with_noun(groups, "row group")), []).append(name)
     return "; ".join(
         f"{who} read all rows of {' and '.join(names)} ({groups}{' each' * (len(names) > 1)})"
         for (who, groups), names in by_count.items()

@@ -19,14 +19,14 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
-from merge_bench.errors import Caution, RunFailed, WrongResult
+from merge_bench.errors import RunFailed, WarningMessage, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import HostLoad, WarningLine
-from merge_bench.units import format_rate, format_seconds, plural, plural_noun
+from merge_bench.units import count_with_noun, format_rate, format_seconds, plural_noun
 
 OVERLOAD = 1.05
 """A rank is overloaded if it has more than this many times the rows of the other ranks' mean..."""
@@ -230,7 +230,7 @@ def warnings_of_run(
     counted_launches: Sequence[Launch],
     workers: Sequence[WorkerFigures],
     state: VerificationState,
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """All warnings about a run: first those in its records, then those that follow from its figures, each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
@@ -258,11 +258,13 @@ def warnings_of_run(
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
     if campaign.truncated:
-        cautions.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
+        cautions.append(
+            WarningMessage("half-written-line", "the last line of the records is incomplete and was ignored")
+        )
     if campaign.skipped:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(campaign.skipped.items()))
         cautions.append(
-            Caution(
+            WarningMessage(
                 "unknown-records",
                 f"this version of merge_bench ignored records of unknown kinds: {kinds}",
                 "open this result with a newer merge_bench",
@@ -336,37 +338,37 @@ def _missing_measurements_text(run: Run, launch: Launch) -> str:
 
 
 _UNVERIFIED = {
-    VerificationState.OFF: Caution(
+    VerificationState.OFF: WarningMessage(
         UNVERIFIED,
         "the numbers are unverified because the merge result was not checked",
         "run again without --verify off",
     ),
-    VerificationState.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
-    VerificationState.MISSING: Caution(
+    VerificationState.IMPORTED: WarningMessage(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
+    VerificationState.MISSING: WarningMessage(
         "not-verified",
         "the numbers are unverified, because a requested check was not run",
         "run again and let the run finish",
     ),
-    VerificationState.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
+    VerificationState.WRONG: WarningMessage("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
 _UNVERIFIED_COMMAND = _UNVERIFIED | {
-    VerificationState.WRONG: Caution("wrong-result", "the result was wrong; do not use the numbers"),
+    VerificationState.WRONG: WarningMessage("wrong-result", "the result was wrong; do not use the numbers"),
 }
 
 
-def _failure_warnings(run: Run) -> Iterator[Caution]:
+def _failure_warnings(run: Run) -> Iterator[WarningMessage]:
     """A warning with the number of failed launches of a run; none if all succeeded."""
     failed = sum(launch.failed for launch in run.launches)
     if not failed:
         return
     complete = sum(launch.complete for launch in run.launches)
     if complete:
-        source = f"the numbers are from the {plural(complete, 'complete launch')}"
+        source = f"the numbers are from the {count_with_noun(complete, 'complete launch')}"
     elif any(launch.timed_iterations for launch in run.launches) and run.plan.command is None:
         source = "the numbers are from before the failure"
     else:
         source = "nothing was measured" if run.plan.command is None else "none is complete, so there are no numbers"
-    yield Caution(
+    yield WarningMessage(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",
         "read the log files of this campaign, in its folder logs/",
@@ -375,12 +377,12 @@ def _failure_warnings(run: Run) -> Iterator[Caution]:
 
 def _slow_link_warnings(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
-) -> Iterator[Caution]:
+) -> Iterator[WarningMessage]:
     """A warning about the rank with a slow link; `config_name`: the name that the warning adds, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = rank_with_slow_link(launches, workers)
     if slow is not None:
-        yield Caution(
+        yield WarningMessage(
             "straggler",
             f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config_name)} exchanges data at only"
             f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
@@ -388,11 +390,11 @@ def _slow_link_warnings(
         )
 
 
-def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
+def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
     """A warning if the exchange was faster than what was measured as the link limit."""
     fraction = aggregate.run_median(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
-        yield Caution(
+        yield WarningMessage(
             "limit-exceeded",
             f"the exchange ran at {fraction:.0%} of the link limit, so what was measured is no limit",
             "run again on a quiet machine, with --link-rounds 100",
@@ -401,12 +403,12 @@ def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution
 
 def _rank_warnings(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
-) -> Iterator[Caution]:
+) -> Iterator[WarningMessage]:
     """Warnings about ranks with too many rows, too few cores or a slow phase; `config_name`: the name that they add."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
-        yield Caution(
+        yield WarningMessage(
             "overloaded-rank",
             f"rank {overload.rank} ({hosts[overload.rank]}) {has} {overload.rows:,.0f} {rows}, "
             f"{overload.factor:.2f} × the mean of the other ranks",
@@ -414,18 +416,18 @@ def _rank_warnings(
         )
     crowd = first_core_shortage(launches)
     if crowd is not None:
-        yield Caution(
+        yield WarningMessage(
             "oversubscribed",
             f"{crowd.processes} workers share {crowd.cores_text}: they take turns, so no time of a single worker is"
             " its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {plural(crowd.max_worker_count, 'worker')} on this host",
+            else f"use at most {count_with_noun(crowd.max_worker_count, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling_rank(workers)
     if slow is not None:
-        yield Caution(
+        yield WarningMessage(
             "straggler",
             f"{_rank_label(slow.rank, hosts[slow.rank], config_name)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
@@ -449,7 +451,7 @@ def _rank_label(rank: int, host: str, config_name: str) -> str:
     return f"rank {rank} ({host})" + (f" with {config_name}" if config_name else "")
 
 
-def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
+def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[WarningMessage]:
     """A warning that names the iterations with outlying times; `several`: name their configs too."""
     flagged = [
         (f"{launch.index} ({launch.run_key[0]})" if several and launch.run_key else str(launch.index), iteration.index)
@@ -462,7 +464,7 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
     if flagged:
         listed = ", ".join(f"{iteration} of launch {launch}" for launch, iteration in flagged[:5])
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
-        yield Caution(
+        yield WarningMessage(
             "outliers", f"outlying wall-clock time in iteration {listed}{more}; all statistics include outliers"
         )
 

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 
 from merge_bench.config.check import SettingsConflict, VariableState
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.doctor import Finding
 from merge_bench.host.pinning import WorkerBinding
 from merge_bench.records.schema import (
@@ -382,7 +382,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     traffic: list[Traffic]
     peak_memory_bytes: Memory
     imported: ImportSource | None
-    warnings: list[Caution]
+    warnings: list[WarningMessage]
     error: Failure | None
     measured: Measured = Measured()
     verification: Verification = Verification()
@@ -507,4 +507,4 @@ class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     available: dict[str, dict[str, list[str]]]
     pairs: list[Pair]
     bindings: list[WorkerBinding] = []
-    warnings: list[Caution]
+    warnings: list[WarningMessage]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from merge_bench.analysis.aggregate import Number, greatest_or_none, median_or_none
 from merge_bench.analysis.documents import Energy, EnergyParts, GpuEnergy, HostEnergy
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import POWER_CAP, THROTTLING
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import GpuPower, HostPower
@@ -50,7 +50,7 @@ def merge_energy(launches: Sequence[Launch]) -> Energy | None:
     )
 
 
-def throttling_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
+def throttling_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
     """A warning for each GPU that was throttled during the timed iterations, and for each cause."""
     several = len({worker.host for launch in launches if launch.line for worker in launch.line.workers}) > 1
     for gpu in _gpu_energy_rows([launch for launch in launches if launch.power is not None]):
@@ -58,11 +58,13 @@ def throttling_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
         for cause, share in (gpu.throttled_share or {}).items():
             if share >= THROTTLED:
                 message = f"{name} was throttled ({cause}) for {share:.0%} of the timed iterations"
-                yield Caution(GPU_THROTTLED, f"{message}, so merges took longer", _throttling_remedy(cause))
+                yield WarningMessage(GPU_THROTTLED, f"{message}, so merges took longer", _throttling_remedy(cause))
         for cause in gpu.reasons or ():
             if cause in THROTTLING and cause not in (gpu.throttled_share or {}):
                 message = f"{name} was throttled ({cause}) as the timed iterations began or ended"
-                yield Caution(GPU_THROTTLED, f"{message}, so merges may have taken longer", _throttling_remedy(cause))
+                yield WarningMessage(
+                    GPU_THROTTLED, f"{message}, so merges may have taken longer", _throttling_remedy(cause)
+                )
 
 
 def _throttling_remedy(cause: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
 from merge_bench.analysis.documents import DeviceBytes, PairTransports, Protocols, Traffic
 from merge_bench.config import allowed_transports
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import HostTraffic, LanesLine, UcxProtocolRange, WorkerPairLanes
 from merge_bench.units import format_bytes
@@ -106,7 +106,7 @@ class _ExpectedTraffic:
     devices: set[str] = field(default_factory=set)
 
 
-def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
+def traffic_contradiction_warnings(launch: Launch) -> Iterator[WarningMessage]:
     """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
 
     None where lanes or counters were not recorded.
@@ -123,7 +123,7 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
     for host in counted.hosts:
         if contradiction := _contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
             message = f"on {host.host} UCX selected {contradiction} sent"
-            yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
+            yield WarningMessage(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
 def carriers_of_pair(pair: WorkerPairLanes, lanes_line: LanesLine) -> set[tuple[str, str]]:
@@ -189,7 +189,7 @@ def _joined_names(names: set[str]) -> str:
 
 def staged_memory_warnings(
     pairs: Sequence[WorkerPairLanes], protocols: Sequence[Sequence[UcxProtocolRange]]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """One warning about the pairs of workers between which UCX copies GPU memory through the host; [] if none.
 
     Only the largest messages count: small ones are copied on purpose.
@@ -211,7 +211,7 @@ def staged_memory_warnings(
     ranks = list(dict.fromkeys(rank for each in ranks_of.values() for rank in each))
     more = f", … ({len(ranks)} pairs)" if len(ranks) > _SHOWN else ""
     return [
-        Caution(
+        WarningMessage(
             STAGED_MEMORY,
             f"device memory goes through host memory between {', '.join(ranks[:_SHOWN])}{more}: {'; '.join(ranks_of)}",
             "use a UCX with CUDA and RDMA (--ucx system), load nvidia_peermem or use a kernel with dma-buf, and check"

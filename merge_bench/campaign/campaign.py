@@ -30,7 +30,7 @@ from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.config.installation import checkout_folder
-from merge_bench.errors import Caution, RunFailed, print_message, print_warning
+from merge_bench.errors import RunFailed, WarningMessage, print_message, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import FinishMeasurement, OtherProcessLoad
 from merge_bench.merge.plan import Plan
@@ -39,7 +39,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignEndLine, CampaignLine, FailureLine, GitState, WarningLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_count, format_duration, plural
+from merge_bench.units import count_with_noun, format_count, format_duration
 
 IN_A_ROW = 3
 """The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
@@ -226,7 +226,7 @@ def dry_run_text(sweep: Sweep) -> str:
         if len(planned_launches) > 1:
             size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
-            lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
+            lines.append(f"## {names}: {count_with_noun(plan.workers, 'worker')}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).process_commands(plan, prepared.settings):
             lines += [f"# {command.role} on {command.host}", command.format_shell_command()]
     if len(planned_launches) > 1:
@@ -249,7 +249,7 @@ def run_sweep(
     options = sweep.options
     planned_launches, time_estimator = sweep.ordered_launches(), make_time_estimator(sweep)
     if print_estimate and (short := too_few_blocks_sentence(sweep)):
-        print_warning(Caution("few-blocks", short))
+        print_warning(WarningMessage("few-blocks", short))
 
     def make_one_launch(planned_launch: PlannedLaunch, writer: CampaignWriter, launch_index: int) -> int:
         shown = progress
@@ -286,13 +286,13 @@ def too_few_blocks_sentence(sweep: Sweep) -> str | None:
     if blocks >= least:
         return None
     what = f"{len(sweep.distinct_labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.distinct_labels)
-    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
+    return f"{count_with_noun(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
 
 
 def launch_label(planned_launch: PlannedLaunch, planned_launches: Sequence[PlannedLaunch]) -> str:
     """The label of a launch for the progress display: ``1 of 12: default, 1,000,000 rows, 2 workers``."""
     plan, number = planned_launch.prepared.plan, planned_launches.index(planned_launch) + 1
-    size, workers = _merge_size_text(plan), plural(plan.workers, "worker")
+    size, workers = _merge_size_text(plan), count_with_noun(plan.workers, "worker")
     return f"{number} of {len(planned_launches)}: {planned_launch.label}{size}, {workers}"
 
 
@@ -336,7 +336,7 @@ def warn_if_host_busy(
         load = _wait_for_quiet_host(load, wait_seconds, measure_load, clock)
     if load.is_quiet:
         return
-    caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
+    caution = WarningMessage(BUSY_HOST, BUSY.format(load), REMEDY)
     print_warning(caution)
     writer.write(WarningLine.from_caution(caution))
 

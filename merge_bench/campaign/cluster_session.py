@@ -18,7 +18,7 @@ from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
-from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
+from merge_bench.errors import LaunchFailed, MergeBenchError, WarningMessage, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
@@ -72,7 +72,7 @@ class Session:
         look = other_load.begin_load_measurement() if here else None
         access = self.launcher.start_processes(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
-            caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
+            caution = WarningMessage(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             print_warning(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
@@ -144,7 +144,7 @@ class Session:
         ]
         return float(max(connection.round_trip_seconds for connection in connected))
 
-    def record_warning(self, caution: Caution) -> None:
+    def record_warning(self, caution: WarningMessage) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.from_caution(caution, self.launch))
 
@@ -235,7 +235,7 @@ class Session:
                     self.workers.wake_waiting_call()
 
 
-def slow_host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+def slow_host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[WarningMessage]:
     """Warnings about conditions on hosts that make UCX slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []

@@ -20,7 +20,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.files import TOKENS
 from merge_bench.config.installation import setup_command
 from merge_bench.config.ucx_info import NAME_LISTS, find_installed_ucx, usable_transports
-from merge_bench.errors import Caution, GateNotMet, UsageError
+from merge_bench.errors import GateNotMet, UsageError, WarningMessage
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
 from merge_bench.host.pinning import visible_gpu_name
@@ -159,7 +159,7 @@ def check_tables_fit_in_memory(
     available_bytes: int,
     join_kind: JoinKind = JoinKind.INNER,
     broadcast_side: Side | None = None,
-) -> tuple[Caution, ...]:
+) -> tuple[WarningMessage, ...]:
     """Refuse a merge of tables that does not fit into memory; returns warnings about rows with null keys.
 
     `available_bytes`: of memory; `broadcast_side`: the table that is sent whole to every worker. Raises UsageError if
@@ -190,7 +190,7 @@ def _count_result_rows(spec: TableSpec, join_kind: JoinKind) -> ResultCounts:
     return duckdb_reference.count_result_rows(spec, join_kind)
 
 
-def null_key_warnings(spec: TableSpec, null_key_rows: Mapping[Side, int]) -> tuple[Caution, ...]:
+def null_key_warnings(spec: TableSpec, null_key_rows: Mapping[Side, int]) -> tuple[WarningMessage, ...]:
     """A warning with the number of rows that have a null key; none if there are no such rows."""
     counted = [
         f"{format_count(null_key_rows[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
@@ -203,7 +203,7 @@ def null_key_warnings(spec: TableSpec, null_key_rows: Mapping[Side, int]) -> tup
     null = "null or NaN" if floats else "null"
     has = "have" if sum(null_key_rows.values()) > 1 else "has"
     what = f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL"
-    return (Caution("null-keys", f"{what}; pandas matches them with each other"),)
+    return (WarningMessage("null-keys", f"{what}; pandas matches them with each other"),)
 
 
 def check_library_variables(config_variables: Mapping[str, str], own_environment: Mapping[str, str]) -> None:

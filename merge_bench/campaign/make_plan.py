@@ -35,7 +35,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
 from merge_bench.config.ucx_choice import UcxChoice, ucx_selection_variables
 from merge_bench.config.variables import REMEDY, process_environment_variables
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.merge import engines
 from merge_bench.merge.engines import EngineDescription
@@ -66,7 +66,7 @@ SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle", "ucx")
 """The options of which several values make a sweep, those of the tables first: runs of the same tables are in a row."""
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
-SLOW_PIPELINE = Caution(
+SLOW_PIPELINE = WarningMessage(
     "pipeline-on-one-host",
     "on a single host, a merge is usually slower with --pipeline on, because the same cores also have to move the data",
     "use --pipeline off",
@@ -245,7 +245,7 @@ class PlannedRun:
     config: ConfigFile | None
     plan: Plan
     settings: ClusterSettings
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[WarningMessage, ...] = ()
 
     @property
     def launcher(self) -> LauncherKind:
@@ -369,7 +369,7 @@ def _most_gpus_of_a_host(hosts: Sequence[HostSpec], machine: MachineResources) -
 
 def _plan_warnings(
     planned_run: PlannedRun, machine: MachineResources, variables: Mapping[str, str], *, reachable_by_others: bool
-) -> Iterator[Caution]:
+) -> Iterator[WarningMessage]:
     """Warnings about the tables, the launcher, a pipeline on one host, and open ports that ask for no certificate."""
     plan, settings, options = planned_run.plan, planned_run.settings, planned_run.options
     if isinstance(plan.workload, TableSpec):
@@ -382,7 +382,7 @@ def _plan_warnings(
         who = "anyone who can connect to them" if reachable_by_others else "every user of this machine"
         what = f"the ports of scheduler and workers speak {plan.protocol} and ask for no certificate"
         remedy = "use --protocol tls, or have no other users there"
-        yield Caution("dask-ports", f"{what}: {who} can run code as you", remedy)
+        yield WarningMessage("dask-ports", f"{what}: {who} can run code as you", remedy)
     uses_ucx = plan.data_plane.ucx or plan.protocol == "ucx"
     if planned_run.launcher.owns_processes and len(settings.hosts) < 2 and uses_ucx:
         bound = options.interface or ("its host" if settings.hosts else None)

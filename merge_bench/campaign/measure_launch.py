@@ -37,7 +37,7 @@ from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, PerftestType
 from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.files import read_regular_file, replace_file, user_cache_folder
-from merge_bench.errors import Caution, RunFailed, UsageError
+from merge_bench.errors import RunFailed, UsageError, WarningMessage
 from merge_bench.host import machine
 from merge_bench.host.files import parse_core_list
 from merge_bench.host.pinning import describe_binding
@@ -288,7 +288,7 @@ def check_link_with_perftest(session: Session, link_line: LinkLimitLine) -> None
     limit = link_line.limit_bytes_per_second
     if limit is None:
         session.record_warning(
-            Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data")
+            WarningMessage(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data")
         )
         return
     test = PerftestType("tag", BANDWIDTH)
@@ -340,7 +340,7 @@ def check_link_with_perftest(session: Session, link_line: LinkLimitLine) -> None
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
         message = f"{measured}, but the link limit is {format_rate(limit)}; {shown}"
-        session.record_warning(Caution(LINK_CHECK, message, link_difference_remedy(causes)))
+        session.record_warning(WarningMessage(LINK_CHECK, message, link_difference_remedy(causes)))
 
 
 def _merge_message_bytes(session: Session, link_line: LinkLimitLine) -> int:

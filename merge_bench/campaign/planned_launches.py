@@ -45,7 +45,7 @@ from merge_bench.config.ucx_choice import (
     refuse_ucx_without_cuda,
     select_ucx_temporarily,
 )
-from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
+from merge_bench.errors import GateNotMet, MergeBenchError, UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
@@ -56,7 +56,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import remove_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
-from merge_bench.units import format_duration, plural
+from merge_bench.units import count_with_noun, format_duration
 
 _T = TypeVar("_T")
 WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
@@ -311,7 +311,7 @@ def _refuse_equal_plans(planned_runs: Sequence[PlannedRun]) -> None:
             raise UsageError(f"{same}; name only one of them")
 
 
-def _table_warnings(planned_run: PlannedRun, machine: MachineResources) -> tuple[Caution, ...]:
+def _table_warnings(planned_run: PlannedRun, machine: MachineResources) -> tuple[WarningMessage, ...]:
     """Warnings about null keys in the tables of a run; refuses tables that do not fit into memory."""
     plan = planned_run.plan
     if not isinstance(plan.workload, TableSpec):
@@ -321,7 +321,7 @@ def _table_warnings(planned_run: PlannedRun, machine: MachineResources) -> tuple
 
 def _choose_ucx(
     ucx_option: str | None, launcher: LauncherKind, *, sends_gpu_memory: bool, is_loaded: bool, is_only_value: bool
-) -> tuple[UcxChoice | None, list[Caution]]:
+) -> tuple[UcxChoice | None, list[WarningMessage]]:
     """Choose the UCX of runs, with warnings; None if the whole command uses it, which its environment then names.
 
     `ucx_option`: the value of ``--ucx``; `sends_gpu_memory`: whether workers send GPU memory; `is_loaded`: whether the
@@ -345,7 +345,7 @@ def _choose_ucx(
 
 def _check_ucx_settings(
     config: ConfigFile | None, options: RunOptions, chosen_launcher: ChosenLauncher
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
@@ -366,15 +366,15 @@ def _check_ucx_settings(
     )
     if result.error_messages and not options.allow_unknown:
         raise UsageError("\n".join([*result.error_messages, "add --allow-unknown to continue anyway"]))
-    warned = [Caution("config", sentence) for sentence in (*result.error_messages, *result.warnings)]
+    warned = [WarningMessage("config", sentence) for sentence in (*result.error_messages, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
     for setting in result.variables:
         told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
         if told and setting.name not in absent:
             where = f"{config.format_position(setting.line)}: " if setting.line else ""
             message = f"{where}{setting.name}={setting.value}: {setting.message}"
-            warned.append(Caution(f"config-{setting.state}", message))
-    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
+            warned.append(WarningMessage(f"config-{setting.state}", message))
+    warned += [WarningMessage(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 
 
@@ -523,7 +523,7 @@ class LaunchTimeEstimator:
 
     def describe_estimate(self, planned_launches: Sequence[PlannedLaunch]) -> str:
         """The estimate for these launches as a sentence, such as ``12 launches take about 2 minutes (…)``."""
-        count = f"{plural(len(planned_launches), 'launch')} {'take' if len(planned_launches) > 1 else 'takes'}"
+        count = f"{count_with_noun(len(planned_launches), 'launch')} {'take' if len(planned_launches) > 1 else 'takes'}"
         total = self.total_seconds(planned_launches)
         if total is None:
             unknown = [each.config for each in planned_launches if self.launch_seconds(each) is None]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from merge_bench.cluster import ucx_perftest
-from merge_bench.errors import Caution, UsageError, mark_unprintable
-from merge_bench.units import plural
+from merge_bench.errors import UsageError, WarningMessage, mark_unprintable
+from merge_bench.units import count_with_noun
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _BLANK = re.compile(r"[^\S\t]")
@@ -154,16 +154,18 @@ def shorten_line(line: str) -> str:
     return mark_unprintable(line[:_MOST_QUOTED])
 
 
-def program_error_warning(text: PrintedText) -> list[Caution]:
+def program_error_warning(text: PrintedText) -> list[WarningMessage]:
     """A warning if the text also has the error of a program, such as a traceback; none without one."""
     if text.python_error is not None:
-        return [Caution("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
+        return [
+            WarningMessage("imported-error", f"the imported output also contains a Python error: {text.python_error}")
+        ]
     failure = next((line for line in text.bare if _FAILURE.search(line)), None)
     what = f"the imported output also says that the run failed: {shorten_line(failure or '')}"
-    return [Caution("imported-error", what)] if failure is not None else []
+    return [WarningMessage("imported-error", what)] if failure is not None else []
 
 
-def unread_lines_warning(text: PrintedText, read_lines: Collection[int]) -> list[Caution]:
+def unread_lines_warning(text: PrintedText, read_lines: Collection[int]) -> list[WarningMessage]:
     """A warning with the number of lines that an importer did not read, and the first of them; none without any.
 
     `read_lines`: the numbers of the other lines. Empty lines, separators and command lines do not count.
@@ -175,6 +177,7 @@ def unread_lines_warning(text: PrintedText, read_lines: Collection[int]) -> list
     ]
     if not left:
         return []
-    what = f"{plural(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
+    verb = "is" if len(left) == 1 else "are"
+    what = f"{count_with_noun(len(left), 'line')} {verb} not part of the report and left out"
     first = f"line {left[0]}: {shorten_line(text.lines[left[0] - 1])}"
-    return [Caution("imported-lines", f"{what}; the first is {first}")]
+    return [WarningMessage("imported-lines", f"{what}; the first is {first}")]

@@ -20,7 +20,7 @@ from merge_bench.campaign.cluster_session import Session
 from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import InstalledUcx, effective_settings, find_installed_ucx
-from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, print_warning
+from merge_bench.errors import GateNotMet, RunFailed, WarningMessage, WrongResult, print_warning
 from merge_bench.host import machine
 from merge_bench.host.machine import EnergyCounterReading
 from merge_bench.merge import worker
@@ -76,7 +76,7 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[WorkerPai
         raise GateNotMet(f"{unmet}: the connection from {pair} uses {uses}{others}")
 
 
-def record_setting_differences(session: Session) -> list[Caution]:
+def record_setting_differences(session: Session) -> list[WarningMessage]:
     """Record a warning for each requested setting that a worker's process does not have; returns the warnings."""
     # The UCX that a worker here loads.
     installed, descriptions = find_installed_ucx(session.settings.ucx_origin or "auto"), session.descriptions
@@ -84,7 +84,7 @@ def record_setting_differences(session: Session) -> list[Caution]:
     contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
     environments = [each.environment for each in descriptions]
     differing = setting_differences(_requested_settings(session), environments, contexts, installed)
-    cautions = [Caution(ENVIRONMENT_DIFFERS, difference.sentence, REMEDY) for difference in differing]
+    cautions = [WarningMessage(ENVIRONMENT_DIFFERS, difference.sentence, REMEDY) for difference in differing]
     for caution in cautions:
         session.record_warning(caution)
     return cautions
@@ -255,7 +255,7 @@ def make_input_tables(session: Session) -> InputTables:
     )
 
 
-def _unfreed_memory_warnings(prepared_chunks: Sequence[worker.PreparedChunks]) -> list[Caution]:
+def _unfreed_memory_warnings(prepared_chunks: Sequence[worker.PreparedChunks]) -> list[WarningMessage]:
     """A warning if workers of a running cluster cannot free memory of an aborted run; none if they can."""
     keepers = [each for each in prepared_chunks if each.kept_bytes]
     if not keepers:
@@ -264,7 +264,7 @@ def _unfreed_memory_warnings(prepared_chunks: Sequence[worker.PreparedChunks]) -
     size = format_bytes(sum(each.kept_bytes for each in keepers))
     why = "because other workers of that run did not answer and may still write there"
     what = f"{ranks} cannot free {size} of an aborted run, {why}"
-    return [Caution(KEPT, what, "restart the running cluster to free it")]
+    return [WarningMessage(KEPT, what, "restart the running cluster to free it")]
 
 
 def _expected_result(plan: Plan, prepared_chunks: Sequence[worker.PreparedChunks]) -> ExpectedResult:

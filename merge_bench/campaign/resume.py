@@ -15,7 +15,7 @@ from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, print_message
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WarningMessage, print_message
 from merge_bench.host import machine
 from merge_bench.host.files import format_core_list
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
@@ -147,7 +147,9 @@ def _make_resumed_campaign(
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         # What changed on the machine in between affects the comparisons of the block.
         what = f"block {missing[0].block} was interrupted and resumed later; the machine may have changed in between"
-        writer.write(WarningLine.from_caution(Caution("torn-block", what, "use --fresh to start a new campaign")))
+        writer.write(
+            WarningLine.from_caution(WarningMessage("torn-block", what, "use --fresh to start a new campaign"))
+        )
     next_launch = max((launch.index for launch in campaign.launches), default=-1) + 1
     status = max((_exit_status(launch) for launch in campaign.launches if not launch.interrupted), default=0)
     return ResumedCampaign(writer, missing, next_launch, status)

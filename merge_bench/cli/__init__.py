@@ -17,7 +17,7 @@ from merge_bench.cli.common import CONTEXT, FullHelpGroup
 from merge_bench.cluster.scheduler_client import unreadable_dask_config_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, convert_system_error, print_message
-from merge_bench.view.streams import flush_standard_output, redirect_native_output
+from merge_bench.view.streams import flush_standard_output, send_native_output_to_stderr
 
 _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
@@ -57,7 +57,7 @@ class _CommandGroup(FullHelpGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        redirect_native_output()
+        send_native_output_to_stderr()
         try:
             status = super().invoke(ctx)
             if not flush_standard_output():
@@ -87,7 +87,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake ends with a message and an exit status, without a traceback."""
-    redirect_native_output()
+    send_native_output_to_stderr()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:

@@ -272,7 +272,7 @@ def print_launched_campaign(
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.regressions.gates import gate_summary
     from merge_bench.report.run import main_metric_name, print_campaign_report
-    from merge_bench.view.comparison import print_comparison, text_printed_below
+    from merge_bench.view.comparison import gate_or_error_text, print_comparison
     from merge_bench.view.streams import print_document
 
     document = summarize_campaign(campaign)
@@ -285,10 +285,10 @@ def print_launched_campaign(
     else:
         metric = main_metric_name([campaign])
         gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
-        below = text_printed_below(verdict, gates) if verdict is not None else ""
+        below = gate_or_error_text(verdict, gates) if verdict is not None else ""
         print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
         if verdict is not None and verdict.comparisons:
-            print_comparison(verdict, metric=metric, details=details, gates=gates)
+            print_comparison(verdict, metric=metric, details=details, gate_text=gates)
         elif gates:
             print(gates)
     if verdict is not None and verdict.error is not None:

@@ -48,7 +48,7 @@ def measure_command(
         planned = plan_command_campaign(words, exec_options, run_options)
         print_warnings(planned.warnings)
         if run_options.dry_run:
-            api.gate_of_command(planned, run_options)  # may refuse
+            api.make_command_gate(planned, run_options)  # may refuse
             if run_options.extend:
                 read_campaign(run_options.extend)
             print(dry_run_text(planned))

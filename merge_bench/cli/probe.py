@@ -18,7 +18,7 @@ from merge_bench.errors import RunFailed, UsageError, print_message, warnings_al
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
-    from merge_bench.errors import Caution
+    from merge_bench.errors import WarningMessage
     from merge_bench.probe.shared import ProbeKind
     from merge_bench.probe.view import ProbeOutputOptions
     from merge_bench.records.campaign import Campaign
@@ -225,7 +225,7 @@ def _print_probe_tables(
     campaigns: Sequence[Campaign],
     measured_rows: Sequence[ProbeRow],
     rows: Sequence[ProbeRow],
-    warnings: Sequence[Caution],
+    warnings: Sequence[WarningMessage],
     details: bool,
 ) -> None:
     from merge_bench.probe.shared.stored_rows import newest_ucx_latency_rows

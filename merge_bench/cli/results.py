@@ -94,7 +94,9 @@ def compare_results(
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=report_step(*campaigns).as_typed(), gates=gates)
+        print_comparison(
+            document, metric=metric, next_command=report_step(*campaigns).with_program_as_typed(), gate_text=gates
+        )
     if document.error is not None:
         print_message(document.error.message)
     return status
@@ -164,12 +166,14 @@ def _show_document(
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import Failure
-    from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
+    from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file, write_files_and_list_failures
     from merge_bench.view.streams import print_document
 
     files = check_plot_files(list(dict.fromkeys(plots)))
     document = make_document()
-    problems = write_each_file(dict.fromkeys(files, lambda file: draw_file(make_charts(document), file, campaigns)))
+    problems = write_files_and_list_failures(
+        dict.fromkeys(files, lambda file: draw_charts_into_file(make_charts(document), file, campaigns))
+    )
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     (print_as_text or print_document)(document)
@@ -236,7 +240,7 @@ def import_output(file: str, results: str, format: str, as_json: bool) -> int:
 
 @click.command("export", context_settings=common.CONTEXT)
 @RESULTS
-@common.choice_option("--format", list(exports.exporters()), exports.help_text())
+@common.choice_option("--format", list(exports.exporters()), exports.export_formats_help())
 @common.path_option("--output", "FILE", "File to write; by default standard output, for formats that are text.")
 def export_results(results: tuple[str, ...], format: str, output: str | None) -> None:
     """Write RESULTS in a format that other programs read.
@@ -416,9 +420,9 @@ def serve_dashboard(results: str, port: int, address: str, no_open: bool, allow_
     require_library("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
-    from merge_bench.dashboard.app import make_pages
+    from merge_bench.dashboard.app import make_dashboard_application
     from merge_bench.service.serve import DashboardUser, ServiceSettings, serve_until_signal
 
     person = DashboardUser(allow_run=allow_run, open_browser=not no_open)
     settings = ServiceSettings(Path(results), port, address, person=person)
-    return serve_until_signal(settings, make_pages)
+    return serve_until_signal(settings, make_dashboard_application)

@@ -23,10 +23,10 @@ from merge_bench.config import parsers
 from merge_bench.config.option import format_option_value
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources
 from merge_bench.errors import (
-    Caution,
     GateNotMet,
     RunFailed,
     UsageError,
+    WarningMessage,
     WrongResult,
     print_message,
     print_warning,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
     from merge_bench.records.campaign import Campaign
     from merge_bench.service.client import Client
-    from merge_bench.service.documents import Job, JobRequest, Jobs
+    from merge_bench.service.documents import Job, JobList, JobRequest
     from merge_bench.service.store import ServiceStore
 
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].environment_variable, BY_KEY["results"]
@@ -73,29 +73,29 @@ def job_commands() -> None:
 @_SERVICE_OPTIONS
 def list_jobs(**service: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
-    _print_jobs(lambda client: client.jobs(), **service)
+    _print_jobs(lambda client: client.fetch_jobs(), **service)
 
 
 @job_commands.command("show")
 @_JOB_PARAMETERS
 def show_job(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
-    _print_jobs(lambda client: client.job(number), **service)
+    _print_jobs(lambda client: client.fetch_job(number), **service)
 
 
 @job_commands.command("cancel")
 @_JOB_PARAMETERS
 def cancel_job(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print_jobs(lambda client: client.cancel(number), **service)
+    _print_jobs(lambda client: client.cancel_job(number), **service)
 
 
 def _print_jobs(
-    request_jobs: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool
+    request_jobs: Callable[[Client], Job | JobList], *, url: str, results: str, insecure: bool, as_json: bool
 ) -> None:
     """Send a request to a service and print its answer: a table of jobs, and of one job also the end of its output."""
     from merge_bench.service.client import Client
-    from merge_bench.service.documents import Jobs
+    from merge_bench.service.documents import JobList
     from merge_bench.view.streams import print_document
 
     answer = request_jobs(Client(url, results=Path(results), insecure=insecure))
@@ -104,12 +104,12 @@ def _print_jobs(
         return
     room = max(28, shutil.get_terminal_size().columns - 52)
     print(f"{'Job':>5}  {'State':12}  {'Time':>11}  {'Queued by':16}  Command")
-    for job in answer.jobs if isinstance(answer, Jobs) else [answer]:
+    for job in answer.jobs if isinstance(answer, JobList) else [answer]:
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = mark_unprintable(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
         print(
-            f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {shorten_middle(mark_unprintable(by), 16):16}"
+            f"{job.id:5}  {job.displayed_state:12}  {lasted:>11}  {shorten_middle(mark_unprintable(by), 16):16}"
             f"  {shorten_middle(command, room)}"
         )
         if job.message and job.message != job.state:
@@ -135,7 +135,9 @@ def service_address_from_on_option(address: str | None) -> str | None:
     """Return the service's address that ``--on``, the old name of ``--service``, gave, and warn about the old name."""
     if address:
         print_warning(
-            Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
+            WarningMessage(
+                "old-name", "--on names key columns; it takes addresses in this release only", "use --service"
+            )
         )
     return address
 
@@ -170,7 +172,7 @@ def run_on_service(
         print_message(
             f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}"
         )
-        job = _follow_job(client, client.cancel(number).id, printed)
+        job = _follow_job(client, client.cancel_job(number).id, printed)
     status, error = 0, None
     if job.state != "done":
         kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
@@ -246,7 +248,7 @@ def _follow_job(client: Client, job_number: int, printed_log: list[str]) -> Job:
     """
     ahead = -1
     while True:
-        job = client.job(job_number)
+        job = client.fetch_job(job_number)
         if job.state == "queued" and job.ahead != ahead:
             ahead = job.ahead
             print_message(f"job {job.id} is queued at {client.url}; jobs before it: {ahead}")
@@ -384,10 +386,10 @@ def serve(
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
     if not check:
-        from merge_bench.dashboard.app import make_pages
+        from merge_bench.dashboard.app import make_dashboard_application
 
-        return service.serve_until_signal(settings, make_pages)
-    print(f"The service can start; its newest job: {service.check_service_start(settings)}.")
+        return service.serve_until_signal(settings, make_dashboard_application)
+    print(f"The service can start; its newest job: {service.check_service_can_start(settings)}.")
     return 0
 
 

@@ -100,12 +100,12 @@ def tune(
     from merge_bench.tune.space import read_tuning_space
     from merge_bench.tune.tuning_plan import make_tuning_task, seconds_to_decide_candidates
     from merge_bench.tune.view import draw_tuning_charts, print_tuning_result
-    from merge_bench.view.next_command import service_machine_note, step_as_typed
+    from merge_bench.view.next_command import service_machine_suffix, typed_command_unless_in_job
     from merge_bench.view.plot.draw import check_plot_files
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
     from merge_bench.view.text import mark_unprintable
-    from merge_bench.view.titles import plan_size_text
+    from merge_bench.view.titles import plan_workload_text
 
     tune_options, command = _resolve_tuned_command(tune_options, exec_options, run_options, words)
     output = Path(tune_options.output or f"tuned-{_cluster_or_host_name()}.cfg")
@@ -114,7 +114,7 @@ def tune(
     if command is None and (url := service_address(run_options)):
         campaign, ended, status = run_on_service(url, "tune", run_options, details=run_options.details)
         problem = ended.message if ended else ""
-        sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+        sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
             text = read_regular_file(find_config_file(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
@@ -135,7 +135,7 @@ def tune(
     result = tuning_result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
-    remarks.append(f"Records: {campaign.records}{service_machine_note()}")
+    remarks.append(f"Records: {campaign.records}{service_machine_suffix()}")
     if status == 0:
         remarks += draw_tuning_charts(result, campaign, drawings, sizes, tune_options.metric)
     if run_options.json:
@@ -148,7 +148,9 @@ def tune(
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
         enough_seconds = seconds_to_decide_candidates(campaign, Path(tune_options.space or SPACE))
-        step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
+        step = typed_command_unless_in_job(
+            next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+        )
         print_tuning_result(
             result,
             sizes=sizes,
@@ -190,15 +192,18 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     from merge_bench.tune.result import ended_tuning_result_of
     from merge_bench.tune.view import print_tuning_result
     from merge_bench.view.streams import print_document
-    from merge_bench.view.titles import plan_size_text
+    from merge_bench.view.titles import plan_workload_text
 
     result, tuning = ended_tuning_result_of(campaign), campaign.plans[0].tune
     if as_json:
         failed = next(iter(common.unrepeated_failures([campaign])), None)
         print_document(result.make_document(campaign.records, None, (), Failure.from_line(failed) if failed else None))
         return ()
-    sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
-    metric, step = (tuning and tuning.metric) or "throughput", next_step_after_recorded_tuning(campaign).as_typed()
+    sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
+    metric, step = (
+        (tuning and tuning.metric) or "throughput",
+        next_step_after_recorded_tuning(campaign).with_program_as_typed(),
+    )
     remarks = [f"Records: {campaign.records}"]
     print_tuning_result(result, sizes=sizes, metric=metric, details=details, next_step=step, remarks=remarks)
     return ()

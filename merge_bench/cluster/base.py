@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.config.options import ClusterOptions
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
@@ -144,7 +144,7 @@ class Launcher:
         """Return the host of each started process, by its role (``scheduler``, ``worker-0``…)."""
         return {}
 
-    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[WarningMessage]:
         """Return warnings about conditions on the hosts that distort the measured figures."""
         return []
 

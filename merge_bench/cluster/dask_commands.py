@@ -19,7 +19,7 @@ from merge_bench.config.allowed_transports import (
     shared_memory_handles_errors,
 )
 from merge_bench.config.ucx_info import find_installed_ucx
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import IN_ORDER
 from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.exchange import find_data_plane
@@ -194,14 +194,14 @@ def default_ucx_settings(
     return settings
 
 
-def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Caution | None:
+def open_port_warning(variables: Mapping[str, str], interface: str | None) -> WarningMessage | None:
     """Return a warning if workers with these variables would open UCX's TCP ports on `interface`, or None."""
     if "tcp" not in find_allowed_transports(variables.get("UCX_TLS", "all")):
         return None
     who = "every user of this machine" if interface in (None, LOOPBACK) else f"whoever can connect to {interface}"
     what = f"each worker listens on a TCP port of UCX, which asks for no password: {who} can write to its memory"
     remedy = "let shared memory connect the workers, and leave tcp out (UCX_TLS=^tcp), or have no other users there"
-    return Caution(OPEN_PORT, what, remedy)
+    return WarningMessage(OPEN_PORT, what, remedy)
 
 
 def process_environment(

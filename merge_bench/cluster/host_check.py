@@ -18,12 +18,12 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, setup_command
 from merge_bench.config.ucx_releases import is_ucx_folder
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import HostFacts, HostReport, InstalledMergeBench, NetworkFacts, RdmaPort
 from merge_bench.host.pinning import WorkerPin
 from merge_bench.records.schema import Worker
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 CODE, IDLE = "rdma-unused", "ports-idle"
 RAILS = "UCX_MAX_RNDV_RAILS"
@@ -135,8 +135,9 @@ def check_gpu_counts(
         needed = -(-len(placement.workers) // workers_per_gpu)
         present = gpus_by_host[placement.host.name]
         if present < needed:
-            has = f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
-            raise UsageError(f"{has} need {needed}; change --workers, --workers-per-gpu or the slots of this host")
+            has = f"{placement.host.name} has {count_with_noun(present, 'GPU')}"
+            need = f"its {len(placement.workers)} workers need {needed}"
+            raise UsageError(f"{has}, but {need}; change --workers, --workers-per-gpu or the slots of this host")
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not worker_count_given and any(gpus_by_host[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus_by_host[p.host.name]}" for p in unknown)
@@ -169,7 +170,7 @@ def refuse_unconnected_mig_gpus(gpu_instances: Mapping[str, str | None], users_t
 
 def unusable_rdma_port_warnings(
     hosts: Mapping[str, NetworkFacts], worker_variables: Mapping[str, str]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Return warnings about RDMA ports that UCX cannot use because its interface belongs to another network.
 
     `worker_variables`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if
@@ -197,12 +198,14 @@ def unusable_rdma_port_warnings(
             )
         alike.setdefault((f"{what}, {why}", _advice_to_use_rdma_ports(host, left)), []).append(name)
     groups = alike.items()
-    return [Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
+    return [
+        WarningMessage(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups
+    ]
 
 
 def idle_rdma_port_warnings(
     hosts: Mapping[str, HostFacts], pins_by_host: Mapping[str, Sequence[WorkerPin]], worker_variables: Mapping[str, str]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Return warnings about RDMA ports that carry no data although UCX could use them, and the speed that this costs.
 
     `pins_by_host`: the cores, GPU and ports of the workers of each host.
@@ -231,11 +234,14 @@ def idle_rdma_port_warnings(
             remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
-            what = f"{share}: {RAILS}={rails} lets a message use {plural(rails, 'port')}, and a worker has {most}"
+            ports_used = count_with_noun(rails, "port")
+            what = f"{share}: {RAILS}={rails} lets a message use {ports_used}, and a worker has {most}"
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
     groups = alike.items()
-    return [Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
+    return [
+        WarningMessage(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups
+    ]
 
 
 def _rdma_ports_near_any_worker(host: HostFacts, *, workers_use_gpus: bool) -> set[str]:

@@ -31,7 +31,7 @@ from merge_bench.cluster.hosts import HostPlacement, place_workers
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import replace_file
 from merge_bench.config.option import DEFAULT
-from merge_bench.errors import Caution, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostReport
 from merge_bench.host.pinning import WorkerPin
@@ -123,7 +123,7 @@ class RemoteLauncher(Launcher):
     def hosts_by_process_role(self) -> Mapping[str, str]:
         return self._placed
 
-    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[WarningMessage]:
         """Return warnings about RDMA ports that UCX cannot use with the chosen interfaces, or that no worker uses."""
         variables = _worker_variables(settings)
         idle = host_check.idle_rdma_port_warnings(self._hosts, self._pins, variables)

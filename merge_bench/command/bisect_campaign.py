@@ -53,7 +53,7 @@ from merge_bench.errors import (
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import CampaignLine
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class BisectTask:
         """What ``--dry-run`` prints: the releases, the launches of the ends, and how many comparisons may follow."""
         releases, most = self.releases, self.most
         steps = max(0, len(releases) - 2).bit_length()
-        later = f"; then at most {plural(steps + 1, 'comparison')} more of two releases each" if steps else ""
+        later = f"; then at most {count_with_noun(steps + 1, 'comparison')} more of two releases each" if steps else ""
         looks = ", ".join(str(count) for count, _ in planned_looks(most))
         lines = [
             f"## releases: {', '.join(releases)}",
@@ -203,7 +203,7 @@ class PairMeasurer:
         if stored is not None:
             launches = max(launches, stored.runs[0].planned_launches)
             planned = self.task.plan_pair(pair, launches, stored.folder)
-        print_message(f"measuring {pair[0]} and {pair[1]}: {plural(left, 'launch')}")
+        print_message(f"measuring {pair[0]} and {pair[1]}: {count_with_noun(left, 'launch')}")
         options = {**(self.caller.options or {}), "ucx": ",".join(pair), "launches": str(launches)}
         options.pop("budget", None)
         began = time.monotonic()

@@ -6,7 +6,7 @@ from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.command.bisect import BisectDocument, BisectStep
 from merge_bench.view.comparison import STYLES, difference_columns, format_percent
 from merge_bench.view.content import columns_from_rows
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import capitalize, format_cell, format_interval, format_ratio
 
 _SIDES = {True: "beyond half", False: "before half", None: ""}
@@ -15,7 +15,7 @@ _WORDS = {Verdict.FASTER.value: "better", Verdict.SLOWER.value: "worse"}
 
 def print_bisection(document: BisectDocument) -> None:
     """Print what was found on standard output."""
-    with open_page() as page:
+    with print_page_at_exit() as page:
         page.add_heading("merge_bench · bisect")
         page.add_paragraph(f"Releases of UCX: {', '.join(document.releases)}")
         page.add_heading(f"Comparisons in {document.metric}, threshold {format_percent(document.threshold)}")
@@ -34,7 +34,7 @@ def print_bisection(document: BisectDocument) -> None:
             headings = ("Releases", "Verdict", "Speed-up", "Interval", "Launches", "Of the ends'")
             page.add_table(*columns_from_rows(headings, rows, (0, 1, 5)))
         for folder in dict.fromkeys(step.records for step in document.steps):
-            page.add_unwrapped(f"Records: {folder}")
+            page.add_unwrapped_line(f"Records: {folder}")
         if document.differences:
             page.add_heading("What differs")
             page.add_table(*difference_columns(document.differences))

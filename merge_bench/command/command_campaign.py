@@ -70,7 +70,7 @@ from merge_bench.config.parsers import WHEEL
 from merge_bench.config.ucx_choice import ucx_selection_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
-from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, UcxDescription
 from merge_bench.merge import engines
@@ -89,7 +89,7 @@ from merge_bench.records.schema import (
     Worker,
 )
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_bytes, format_duration, plural
+from merge_bench.units import count_with_noun, format_bytes, format_duration
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
@@ -134,7 +134,7 @@ class CommandCampaign:
         return self.jobs[0].prepared.settings.results
 
     @property
-    def warnings(self) -> list[Caution]:
+    def warnings(self) -> list[WarningMessage]:
         """The warnings that are known before the first launch, each once."""
         return list(dict.fromkeys(warning for job in self.jobs for warning in job.prepared.warnings))
 
@@ -269,7 +269,7 @@ def few_launches_sentence(campaign: CommandCampaign) -> str | None:
     if campaign.blocks >= least:
         return None
     what = "configs" if runs == len(campaign.head.configs) else "runs"
-    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
+    few = f"{count_with_noun(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
     return f"{few}; use --launches {least} or more"
 
 
@@ -282,7 +282,7 @@ def dry_run_text(campaign: CommandCampaign) -> str:
         place = LaunchPlace(run.config, list(variables), 0)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
-        lines += [f"## {alike[0].label}: {plural(len(alike), 'launch')}", " ".join([*assignments, words])]
+        lines += [f"## {alike[0].label}: {count_with_noun(len(alike), 'launch')}", " ".join([*assignments, words])]
     lines.append(f"## measured: {measured_text(campaign.plan)}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
@@ -299,7 +299,8 @@ def measured_text(plan: CommandPlan) -> str:
 def _time_sentence(campaign: CommandCampaign) -> str:
     expected = campaign.expected_time()
     if expected.total_seconds(campaign.jobs) is None:
-        return f"{plural(len(campaign.jobs), 'launch')}; how long they take is known when the first one has ended"
+        launches = count_with_noun(len(campaign.jobs), "launch")
+        return f"{launches}; how long they take is known when the first one has ended"
     return expected.describe_estimate(campaign.jobs)
 
 
@@ -309,7 +310,7 @@ def run_command_campaign(
     """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
     jobs, expected = campaign.jobs, campaign.expected_time()
     if few := few_launches_sentence(campaign):
-        print_warning(Caution("few-blocks", few))
+        print_warning(WarningMessage("few-blocks", few))
 
     def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
@@ -380,7 +381,9 @@ class CommandLaunch:
         ended = self.processes.run(CommandTask(argv, self._environment, out, err, timeout=plan.timeout))
         if ended.left_out:
             what = f"{format_bytes(ended.left_out)} of the command's output were not kept, and no metric is there"
-            self.writer.write(WarningLine.from_caution(Caution(OUTPUT_CUT, what, "have it print less"), self.index))
+            self.writer.write(
+                WarningLine.from_caution(WarningMessage(OUTPUT_CUT, what, "have it print less"), self.index)
+            )
         try:
             self._judge(ended, place, began, out, err)
         except LaunchFailed as failure:
@@ -404,7 +407,7 @@ class CommandLaunch:
         if self.required:
             check_required_lanes(self.required, logs)
         elif line is None:
-            self.writer.write(WarningLine.from_caution(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
+            self.writer.write(WarningLine.from_caution(WarningMessage(NO_LANES, NO_LANES_LOGGED), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
@@ -480,7 +483,7 @@ class CommandLaunch:
         )
         self.writer.write(line)
         if is_overstated_perftest(self.plan, worker.ucx.version):
-            self.writer.write(WarningLine.from_caution(Caution(PERFTEST, PERFTEST_OVERSTATES), self.index))
+            self.writer.write(WarningLine.from_caution(WarningMessage(PERFTEST, PERFTEST_OVERSTATES), self.index))
 
     def _describe_host(self) -> Worker:
         """This host, and the environment that the command gets."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 
 X, EXPORT, CONFIG, LAUNCH, WORK_FOLDER = "{x}", "{export}", "{config}", "{launch}", "{workdir}"
 STAY_HERE = "settings-stay-here"
@@ -64,7 +64,9 @@ def _export_words(place: LaunchPlace) -> list[str]:
     return [f"--export={','.join(('ALL', *place.variables))}"] if place.variables else []
 
 
-def settings_stay_here_warning(words: Sequence[str], config: str, variables: Mapping[str, str]) -> Caution | None:
+def settings_stay_here_warning(
+    words: Sequence[str], config: str, variables: Mapping[str, str]
+) -> WarningMessage | None:
     """A warning if a command starts processes on other hosts and nothing gives them the config's variables."""
     starter = _STARTERS.search(" ".join(words))
     if starter is None or not variables or any(placeholder in word for word in words for placeholder in (X, EXPORT)):
@@ -78,4 +80,4 @@ def settings_stay_here_warning(words: Sequence[str], config: str, variables: Map
         "ssh": "set the variables in the command that ssh runs, or use mpirun {x} or srun {export}",
     }
     remedy = f"put {{x}} after {program}, which becomes -x NAME for each variable"
-    return Caution(STAY_HERE, what, remedies.get(program, remedy))
+    return WarningMessage(STAY_HERE, what, remedies.get(program, remedy))

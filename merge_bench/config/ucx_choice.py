@@ -25,7 +25,7 @@ from merge_bench.config.installation import python_path_variables
 from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx_origin
 from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
 from merge_bench.config.ucx_releases import UcxRelease, find_or_install_release, is_ucx_folder, ucx_library_folder
-from merge_bench.errors import Caution, UsageError, print_message
+from merge_bench.errors import UsageError, WarningMessage, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -74,7 +74,7 @@ class UcxChoice:
 
     origin: str
     notice: str | None = None
-    warning: Caution | None = None
+    warning: WarningMessage | None = None
     release: UcxRelease | None = None
 
     def set_selection_variables(self, environ: MutableMapping[str, str]) -> None:
@@ -269,11 +269,11 @@ def _requested_origin(requested_origin: str | None, environ: Mapping[str, str]) 
     return SYSTEM if requested_origin == AUTO and prefers_system_ucx(environ) else requested_origin
 
 
-def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
+def _infiniband_warning(devices: list[str], origin: str) -> WarningMessage | None:
     """A warning that the chosen UCX cannot use these InfiniBand devices; None without devices."""
     if not devices:
         return None
-    return Caution(
+    return WarningMessage(
         CODE,
         f"all data goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the chosen UCX ({origin})"
         " cannot use it",
@@ -281,9 +281,9 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     )
 
 
-def _infiniband_or_cuda_warning(devices: list[str], system_ucx: LoadedUcx) -> Caution:
+def _infiniband_or_cuda_warning(devices: list[str], system_ucx: LoadedUcx) -> WarningMessage:
     """A warning that no UCX here can use both these InfiniBand devices and GPU memory."""
-    return Caution(
+    return WarningMessage(
         CODE,
         f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
         f" UCX {system_ucx.version} ({system_ucx.library}) was built without CUDA, and the packages' UCX without"

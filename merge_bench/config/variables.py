@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from merge_bench.config.parsers import parse_yes_or_no
 from merge_bench.config.reader import ConfigFile, ConfigVariable
 from merge_bench.errors import UsageError
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 PREFIX = "MERGE_BENCH_"
 
@@ -377,7 +377,7 @@ def refuse_code_in_config(config: ConfigFile) -> None:
     if code:
         variable, what = code[0]
         count = len(code) - 1
-        more = f" ({plural(count, 'more variable')} can also load or run code)" if count else ""
+        more = f" ({count_with_noun(count, 'more variable')} can also load or run code)" if count else ""
         raise UsageError(f"{config.format_position(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 

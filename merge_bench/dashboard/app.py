@@ -18,7 +18,7 @@ from tornado.websocket import WebSocketClosedError
 
 from merge_bench.analysis.published import published_beside
 from merge_bench.dashboard.background import PageSession
-from merge_bench.dashboard.components import html_text, problems_html, style_sheet
+from merge_bench.dashboard.components import make_html_widget, problems_html, style_sheet
 from merge_bench.dashboard.history_tab import HistoryView
 from merge_bench.dashboard.live_tab import LiveView
 from merge_bench.dashboard.network_tab import NetworkView
@@ -50,14 +50,14 @@ class _DashboardPage(pn.Column):  # type: ignore[misc]  # Panel is not typed.
     def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
         for change in msg["content"]["events"]:
             single = {**msg, "content": {**msg["content"], "events": [change]}}
-            self._session.handle_on_loop(partial(super()._on_msg, ref, manager, single))
+            self._session.run_handler_on_loop(partial(super()._on_msg, ref, manager, single))
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The dashboard of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
     Several pages can share `index`, which lists the campaigns, and `cache`. Runs are started through a `queue`; without
-    one there is no tab for that. `pace`: gives the least seconds between two updates.
+    one there is no tab for that. `pace`: a function that gives the least seconds between two updates.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._begun_tabs: set[str] = set()
         self._queue = queue
         self._tabs = [name for name in _TABS if name != "Run" or queue is not None]
-        self._problem = html_text(height=24, visible=False)
+        self._problem = make_html_widget(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
             options=self._tabs, value=_TABS[0], stylesheets=[style_sheet("tabs")], margin=0, sizing_mode="stretch_width"
@@ -92,7 +92,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
             *parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0
         )
         self._open_tab(_TABS[0])
-        self._session.schedule_updates(SCAN_SECONDS, self.index.entries, self.show_campaigns)
+        self._session.schedule_updates(SCAN_SECONDS, self.index.entries, self.set_listed_campaigns)
 
     # Each tab is made when it is first chosen. It has a `layout`, a method `read_update`, called in a thread, and a
     # method `show_update` for what it returned, called under the document's lock.
@@ -100,10 +100,17 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._listed_campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._listed_campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._listed_campaigns, self._cache))
-    history = cached_property(lambda self: HistoryView(self.index.path, self._listed_campaigns, self._show_in_results))
+    history = cached_property(
+        lambda self: HistoryView(self.index.path, self._listed_campaigns, self._show_in_results_tab)
+    )
     run = cached_property(
         lambda self: RunView(
-            self._session, self._queue, self._listed_campaigns, self._cache, self._show_in_results, self._show_live
+            self._session,
+            self._queue,
+            self._listed_campaigns,
+            self._cache,
+            self._show_in_results_tab,
+            self._show_in_live_tab,
         )
     )
 
@@ -130,42 +137,45 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         """Return the campaigns as last listed; before the first listing, list them in this thread."""
         return self._entries or self.index.entries()
 
-    def show_campaigns(self, entries: tuple[ResultEntry, ...]) -> None:
-        """Have every tab use these campaigns, which `index` just listed, and show what the listing could not read."""
+    def set_listed_campaigns(self, entries: tuple[ResultEntry, ...]) -> None:
+        """Have every tab use `entries`, the campaigns just listed, and show which results could not be read."""
         problem = self.index.problem
         self._problem.param.update(value=problems_html([problem] if problem else []), visible=bool(problem))
         self._entries = entries
 
-    def end_when(self, reason: Callable[[], str]) -> None:
-        """Call `reason` regularly; once it returns a text, show only that text and end all updates."""
+    def end_page_when(self, end_reason: Callable[[], str]) -> None:
+        """Call `end_reason` regularly; once it returns a text, show that text alone and end all updates of the page."""
 
-        def end_for(why: str) -> None:
-            if why:
-                self._layout.objects = [html_text(problems_html([why]))]
-                self._session.end_tasks()
+        def end_page_for_reason(reason: str) -> None:
+            if reason:
+                self._layout.objects = [make_html_widget(problems_html([reason]))]
+                self._session.cancel_updates()
 
-        self._session.schedule_updates(SCAN_SECONDS, reason, end_for)
+        self._session.schedule_updates(SCAN_SECONDS, end_reason, end_page_for_reason)
 
-    def _show_in_results(self, names: Sequence[str]) -> None:
-        """Show the results in these folders in the Results tab."""
-        self._entries = self.index.refresh_entries(names)  # they can be newer than the last listing
-        self.results.choose_campaigns(names)
+    def _show_in_results_tab(self, folder_names: Sequence[str]) -> None:
+        """Select the results in folders with these names in the Results tab, and show that tab."""
+        self._entries = self.index.refresh_entries(folder_names)  # they can be newer than the last listing
+        self.results.choose_campaigns(folder_names)
         self.tabs.value = "Results"
 
-    def _show_live(self, name: str) -> None:
-        """Show the campaign in this folder, which was started here and has its first record, while it runs."""
-        self._entries = self.index.refresh_entries([name])
-        self.live.choose_newest()
+    def _show_in_live_tab(self, folder_name: str) -> None:
+        """Show the campaign in this folder, which was started here and has its first record, in the Live tab."""
+        self._entries = self.index.refresh_entries([folder_name])
+        self.live.choose_newest_campaign()
         self.tabs.value = "Live"
 
 
-def make_pages(
-    results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], JobQueue], pace: Callable[[], float]
+def make_dashboard_application(
+    results: ResultsFolder,
+    allowed_hosts: Sequence[str],
+    queue_of_session: Callable[[str], JobQueue],
+    least_update_seconds: Callable[[], float],
 ) -> BokehTornado:
     """Make the web application that serves dashboard pages, on the event loop of this thread.
 
-    `hosts`: whose pages may connect; `queue`: gives the queue of a session by its name; `pace`: the least seconds
-    between two updates of a page.
+    `allowed_hosts`: those whose pages may connect; `queue_of_session`: gives the job queue of a session by the
+    session's name; `least_update_seconds`: gives the least seconds between two updates of a page.
     """
     pn.extension("tabulator")
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
@@ -175,15 +185,15 @@ def make_pages(
 
     def make_page() -> Dashboard:
         context: Any = pn.state.curdoc.session_context
-        own_queue = queue(context.request.session)
-        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=own_queue.logged_in)
-        view = Dashboard(results.path, index=results, cache=cache, queue=own_queue, pace=pace)
-        view.end_when(lambda: own_queue.end_reason)
+        own_queue = queue_of_session(context.request.session)
+        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=own_queue.is_logged_in)
+        view = Dashboard(results.path, index=results, cache=cache, queue=own_queue, pace=least_update_seconds)
+        view.end_page_when(lambda: own_queue.end_reason)
         return view
 
     # By default Bokeh puts headers and cookies into the page, where scripts can read them.
     pages = build_applications(make_page, title="merge_bench")
-    return BokehTornado(pages, include_headers=[], include_cookies=[], extra_websocket_origins=hosts)
+    return BokehTornado(pages, include_headers=[], include_cookies=[], extra_websocket_origins=allowed_hosts)
 
 
 def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

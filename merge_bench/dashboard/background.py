@@ -30,11 +30,11 @@ Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
-class SessionPauses:
-    """The seconds that a `PageSession` waits.
+class PageUpdatePauses:
+    """How long a `PageSession` waits, in seconds.
 
-    `drawn`: the shortest pause after something was drawn; `look`: the longest between two looks at whether something is
-    to be done; `answer`: the longest time to wait for an answer of the page.
+    `drawn`: at least, after something was drawn; `look`: at most, until it looks again whether an update is due;
+    `answer`: at most, for an answer of the page.
     """
 
     drawn: float = 0.5
@@ -53,7 +53,7 @@ class PageSession:
     between two updates; an update that follows on something that a person did in the page does not wait.
     """
 
-    def __init__(self, pace: Callable[[], float] = lambda: 0.0, pauses: SessionPauses = SessionPauses()) -> None:
+    def __init__(self, pace: Callable[[], float] = lambda: 0.0, pauses: PageUpdatePauses = PageUpdatePauses()) -> None:
         self._pace, self._pauses = pace, pauses
         self._touches = 0
         self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
@@ -73,29 +73,29 @@ class PageSession:
             css = style_sheet("palette") + style_sheet("page")
             self._document.template_variables.update(nonce=secrets.token_urlsafe(18), css=css)
             self._document.template = _TEMPLATE  # text, which extends the usual page
-            self._document.on_session_destroyed(lambda _: self.end_tasks())
-            self._document.on_change(self._notice_browser_change)
+            self._document.on_session_destroyed(lambda _: self.cancel_updates())
+            self._document.on_change(self._request_update_on_change)
 
     def schedule_updates(
         self,
-        seconds: float,
-        work: Callable[[], Data],
-        show: Callable[[Data], object],
-        when: Callable[[], bool] = lambda: True,
+        pause_seconds: float,
+        read_update: Callable[[], Data],
+        show_update: Callable[[Data], object],
+        is_due: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Repeat: call `work` in a thread, call `show` with its result, and pause for `seconds`.
+        """Repeat: call `read_update` in a thread, `show_update` with its result, and pause for `pause_seconds`.
 
-        After a `show` that returned True the pause is at least `SessionPauses.drawn`, and lasts until the page answers
-        and then as long again as its answer took: a browser that gets new figures faster than it can draw them does
-        nothing else, and ignores clicks.
+        After a `show_update` that returned True the pause is at least `PageUpdatePauses.drawn`, and lasts until the
+        page answers and then as long again as its answer took: a browser that gets new figures faster than it can draw
+        them does nothing else, and ignores clicks.
 
-        `when`: whether to update now; called before the work, and again before its result is shown.
+        `is_due`: whether to update now; called before `read_update`, and again before its result is shown.
         """
         if self._loop is not None:
-            again = self._repeat_update(seconds, work, show, when)
+            again = self._repeat_updates(pause_seconds, read_update, show_update, is_due)
             self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
-        elif when():
-            show(work())
+        elif is_due():
+            show_update(read_update())
 
     @property
     def is_served_page(self) -> bool:
@@ -103,16 +103,16 @@ class PageSession:
         return self._document is not None
 
     def request_update(self) -> None:
-        """Have the next update of the visible tab start at once, because a person did something."""
+        """Have the visible tab updated at once, because a person did something in the page."""
         self._touches += 1
 
-    def _notice_browser_change(self, event: Any) -> None:
+    def _request_update_on_change(self, event: Any) -> None:
         """Request an update if `event` is a change that a person made in the page, other than in a figure."""
         if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
             answer = (event.model.name, event.attr) == ("page_ready", "value")
             self._touches += not answer and not isinstance(event.model, Plot)
 
-    async def _is_page_seen(self) -> bool:
+    async def _is_page_visible(self) -> bool:
         """Whether a browser shows the page or still loads it."""
         context: Any = self._document and self._document.session_context
         if not context:
@@ -120,43 +120,47 @@ class PageSession:
         if not (context.session and context.session.connection_count):
             return not self.page_ready.answered
         if not (self.page_ready.answered or self._silent):
-            await self._wait_for_answer()  # changes while the page is being built can be lost
-        return not self.page_ready.hidden
+            await self._wait_for_page_answer()  # changes while the page is being built can be lost
+        return not self.page_ready.is_page_hidden
 
-    def handle_on_loop(self, handle: Callable[[], None]) -> None:
-        """Call `handle`, which handles an event of the page, on the event loop, in the order of events."""
+    def run_handler_on_loop(self, handler: Callable[[], None]) -> None:
+        """Call `handler`, which handles an event of the page, on the event loop, in the order of events."""
         if self._loop is None:
-            handle()
+            handler()
         else:
-            self._loop.call_soon_threadsafe(handle)
+            self._loop.call_soon_threadsafe(handler)
 
-    def push_figures(self, panes: Iterable[pn.pane.Bokeh]) -> None:
+    def push_figures_to_notebook(self, panes: Iterable[pn.pane.Bokeh]) -> None:
         """Send changes of the figures in `panes` to the notebook; does nothing for a page of a server."""
         shown = [pane for pane in panes if pane._models]
         if self._document is None and shown:
             pn.io.push_notebook(*shown)
 
-    def end_tasks(self) -> None:
-        """Cancel all repeated updates."""
+    def cancel_updates(self) -> None:
+        """Cancel all repeated updates of the page."""
         for task in self._tasks:
             task.cancel()
 
-    async def _repeat_update(
-        self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]
+    async def _repeat_updates(
+        self,
+        pause_seconds: float,
+        read_update: Callable[[], Data],
+        show_update: Callable[[Data], object],
+        is_due: Callable[[], bool],
     ) -> None:
         before, done = None, 0.0
         while True:
-            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._is_page_seen(), False
+            pace, wanted, drawn = max(self._pace(), pause_seconds), is_due() and await self._is_page_visible(), False
             if wanted and (before != (pace, self._touches) or time.monotonic() >= done + pace):
                 before = pace, self._touches
-                drawn = await self._update_view(work, show, when)
+                drawn = await self._update_view(read_update, show_update, is_due)
                 done = time.monotonic()
             look = self._pauses.look
             await asyncio.sleep(self._pauses.drawn if drawn else min(pace, look) if wanted else look)
             if drawn:
-                await asyncio.sleep(await self._wait_for_answer())
+                await asyncio.sleep(await self._wait_for_page_answer())
 
-    async def _wait_for_answer(self) -> float:
+    async def _wait_for_page_answer(self) -> float:
         """Wait until the page answers, which it does when it has drawn everything; returns the seconds that took.
 
         If a page never answered, later calls do not wait for it: in some notebooks a page cannot send messages.
@@ -166,13 +170,13 @@ class PageSession:
         begun = time.monotonic()
         answers: list[asyncio.Future[None]] = []
 
-        def ask_again() -> None:
-            answers.append(self.page_ready.ask_page())
-            self.push_figures([self.page_ready.pane])
+        def repeat_page_request() -> None:
+            answers.append(self.page_ready.request_page_answer())
+            self.push_figures_to_notebook([self.page_ready.pane])
 
         while True:
             # The question is repeated, because a page that is being loaded does not notice a question.
-            await self._show_under_lock(ask_again)
+            await self._show_under_document_lock(repeat_page_request)
             last = answers[-1:]
             answered = bool(last) and bool((await asyncio.wait(last, timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun
@@ -181,32 +185,32 @@ class PageSession:
                 return seconds
 
     async def _update_view(
-        self, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]
+        self, read_update: Callable[[], Data], show_update: Callable[[Data], object], is_due: Callable[[], bool]
     ) -> bool:
         try:
-            data = await asyncio.get_running_loop().run_in_executor(_READERS, work)
-            return await self._show_under_lock(lambda: show(data) if when() else None)
+            data = await asyncio.get_running_loop().run_in_executor(_READERS, read_update)
+            return await self._show_under_document_lock(lambda: show_update(data) if is_due() else None)
         except Exception:  # An error in one update must not end the updates for good.
             _LOG.exception("an update of the view failed")
             return False
 
-    async def _show_under_lock(self, show: Callable[[], object]) -> bool:
-        """Call `show` under the document's lock and wait for its end; returns whether `show` returned True."""
+    async def _show_under_document_lock(self, show_update: Callable[[], object]) -> bool:
+        """Call `show_update` under the document's lock and wait for its end; returns whether it returned True."""
         if self._document is None:
-            return show() is True
+            return show_update() is True
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def show_and_finish() -> None:
+        def show_and_report_end() -> None:
             drawn = False
             try:
                 with pn.io.hold(self._document):
-                    drawn = show() is True
+                    drawn = show_update() is True
             except Exception:
                 _LOG.exception("an update of the view failed")
             if not done.done():
                 done.set_result(drawn)
 
-        self._document.add_next_tick_callback(show_and_finish)
+        self._document.add_next_tick_callback(show_and_report_end)
         return await done
 
 
@@ -224,15 +228,15 @@ class PageReadyField:
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._model = NumericInput(value=0, low=0, visible=False, name="page_ready")
-        self._model.on_change("value", lambda _attribute, _old, number: self._receive_answer(number))
+        self._model.on_change("value", lambda _attribute, _old, number: self._receive_page_answer(number))
         self.pane = pn.pane.Bokeh(self._model, margin=0, width=0, height=0)
 
     @property
-    def hidden(self) -> bool:
+    def is_page_hidden(self) -> bool:
         return bool(self._model.disabled)
 
-    def ask_page(self) -> asyncio.Future[None]:
-        """Ask the page for an answer; returns a future that ends with it.
+    def request_page_answer(self) -> asyncio.Future[None]:
+        """Ask the page to answer once it has drawn everything; returns a future that is done when the answer arrives.
 
         To be called under the document's lock, on the event loop.
         """
@@ -241,20 +245,20 @@ class PageReadyField:
         self._model.low = self._asked
         return waiting
 
-    def _receive_answer(self, number: int) -> None:
+    def _receive_page_answer(self, number: int) -> None:
         self.answered = True
         for question in [asked for asked in self._waiting if asked <= number]:
             waiting = self._waiting.pop(question)
-            waiting.get_loop().call_soon_threadsafe(_finish_future, waiting)
+            waiting.get_loop().call_soon_threadsafe(_set_future_done, waiting)
 
 
-def _finish_future(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _set_future_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
-class LastResult(Generic[*Arguments, Result]):
-    """Calls `make`, and keeps its result for the last arguments; if it raises, that of `make_failed` for the reason."""
+class CachedLastResult(Generic[*Arguments, Result]):
+    """Calls `make` and keeps its result until the arguments change; an error becomes `make_failed` of its message."""
 
     def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
         self._make, self._make_failed = make, make_failed
@@ -263,10 +267,10 @@ class LastResult(Generic[*Arguments, Result]):
     def __call__(self, *arguments: *Arguments) -> Result:
         """Return the result for `arguments`, the same object as before if they are equal to the last ones."""
         if self._last is None or self._last[0] != arguments:
-            self._last = arguments, self._make_result(arguments)
+            self._last = arguments, self._make_or_describe_failure(arguments)
         return self._last[1]
 
-    def _make_result(self, arguments: tuple[*Arguments]) -> Result:
+    def _make_or_describe_failure(self, arguments: tuple[*Arguments]) -> Result:
         try:
             return self._make(*arguments)
         except MergeBenchError as reason:

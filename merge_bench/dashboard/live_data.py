@@ -12,8 +12,8 @@ from merge_bench.analysis.documents import RunDocument, command_figures, run_doc
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
-from merge_bench.errors import Caution
+from merge_bench.dashboard.background import CachedLastResult
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, label_planned_runs
 from merge_bench.records.recorded_plan import RecordedPlan
@@ -24,31 +24,36 @@ from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
 from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
 from merge_bench.tune.view import write_tuning_outcome
-from merge_bench.units import format_duration, plural
+from merge_bench.units import count_with_noun, format_duration
 from merge_bench.view.content import (
     Block,
     Column,
     Heading,
     NamedValues,
-    NextCommand,
-    Page,
+    NextCommandBlock,
+    PageBuilder,
     Paragraph,
     Table,
     rank_matrix_columns,
 )
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import ShownUnit, as_html, format_gib, format_ms, keep_options_unbroken
-from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, plan_size_text, source_lines
+from merge_bench.view.text import DisplayUnit, as_html, format_gib, format_ms, keep_cli_options_unbroken
+from merge_bench.view.titles import (
+    failure_location_text,
+    failure_logs_path,
+    is_tuning_campaign,
+    plan_workload_text,
+    result_source_lines,
+)
 
 
 @dataclass(frozen=True)
 class CampaignProgress:
     """The progress of a campaign; `left`: how long the rest takes, as text; empty if that is not known.
 
-    `launches`, `failed`: how many launches were completed, and how many failed.
-
-    `share`: how much is done, 0 to 1; of a tuning, which decides as it goes how much it measures, the share of its
-    budget's time, and what is planned is None. `doing`: what happens now; `stage`: of a tuning that goes on.
+    `launches`, `failed`: how many launches were completed, and how many failed. `share`: the part that is done, 0 to 1;
+    of a tuning, which decides as it goes how much it measures, the share of its budget's time. What is planned is None
+    for a tuning. `doing`: what happens now; `stage`: the stage of a running tuning.
     """
 
     launches: int = 0
@@ -70,7 +75,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         launches=sum(map(_is_successful_launch, campaign.launches)),
         iterations=sum(len(launch.timed_iterations) for launch in campaign.launches),
         share=1.0 if campaign.end is not None else None,
-        doing=_current_activity(campaign, running=running),
+        doing=_current_activity_text(campaign, running=running),
         failed=sum(is_finished_launch(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
@@ -84,7 +89,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         for launch in run.launches
     )
     done = campaign.end is not None and campaign.end.status == 0
-    seconds = seconds_left(campaign) if goes_on else None
+    seconds = campaign_seconds_left(campaign) if goes_on else None
     return replace(
         count,
         launches=sum(min(sum(map(_is_successful_launch, run.launches)), run.planned_launches) for run in runs),
@@ -96,7 +101,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     )
 
 
-def seconds_left(campaign: Campaign) -> float | None:
+def campaign_seconds_left(campaign: Campaign) -> float | None:
     """Seconds that the rest of a campaign takes, at the median seconds of a launch of each run; None if not known."""
     measured = [length for run in campaign.runs for length in _complete_launch_seconds(run.launches)]
     total = 0.0
@@ -112,13 +117,13 @@ def seconds_left(campaign: Campaign) -> float | None:
         total += usual * left
         if current is not None and current.line is not None:
             last = current.iterations[-1] if current.iterations else current.line
-            total -= _seconds_since_start(current.line, last.time)
+            total -= _launch_seconds_until(current.line, last.time)
     return max(total, 0.0)
 
 
 def _complete_launch_seconds(launches: Sequence[Launch]) -> list[float]:
     return [
-        _seconds_since_start(each.line, each.end.time) for each in launches if each.line and each.end and each.complete
+        _launch_seconds_until(each.line, each.end.time) for each in launches if each.line and each.end and each.complete
     ]
 
 
@@ -131,12 +136,12 @@ def _expected_first_launch_seconds(launch: Launch | None, plan: RecordedPlan) ->
     return (launch.line.startup_seconds or 0.0) + mean * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
-def _seconds_since_start(line: LaunchLine, until: float) -> float:
-    """Seconds from the start of a launch's processes to the time `until`, both on the driver's clock."""
-    return until - line.time + (line.startup_seconds or 0.0)
+def _launch_seconds_until(launch_line: LaunchLine, end_time: float) -> float:
+    """Seconds from the start of a launch's processes to the time `end_time`, both on the driver's clock."""
+    return end_time - launch_line.time + (launch_line.startup_seconds or 0.0)
 
 
-def _current_activity(campaign: Campaign, *, running: bool) -> str:
+def _current_activity_text(campaign: Campaign, *, running: bool) -> str:
     last = campaign.launches[-1] if campaign.launches else None
     if campaign.end is not None:
         outside = any(failure.code == INTERRUPTED for failure in campaign.failures)  # of every launch
@@ -146,12 +151,12 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
     where = (
         ("launching" if campaign.command is None else "the command runs")
         if last is None or _has_ended(last) or last.line is None
-        else f"launch {last.index}: {'the command runs' if last.is_of_command else _launch_activity(last)}"
+        else f"launch {last.index}: {'the command runs' if last.is_of_command else _launch_activity_text(last)}"
     )
     return where if running else f"no end was recorded; last known step: {where}"
 
 
-def _launch_activity(launch: Launch) -> str:
+def _launch_activity_text(launch: Launch) -> str:
     if launch.link is not None or launch.memory is not None:
         return "ending"
     if launch.probes:
@@ -170,12 +175,12 @@ def _is_successful_launch(launch: Launch) -> bool:
 
 
 def is_finished_launch(launch: Launch) -> bool:
-    """Whether a launch succeeded or failed; an interrupted one is not finished, because it is made again."""
+    """Whether a launch succeeded or failed; an interrupted launch is not finished, because it is repeated."""
     return _has_ended(launch) and not launch.interrupted
 
 
 def tuning_stage_html(progress: CampaignProgress) -> str:
-    """HTML that says what a tuning does now; empty for other campaigns."""
+    """HTML of a sentence on the current stage of a tuning; empty for other campaigns."""
     stage = progress.stage
     return f"<p>Now {as_html(stage.doing)}; {as_html(progress.doing)}.</p>" if stage else ""
 
@@ -192,15 +197,15 @@ FAILED, WARNING = "failed", "warning"
 class IterationPoint:
     """A timed iteration as a point of the figures; rates are bytes per second, None if not measured.
 
-    `number`: from 1 over the whole campaign; `index`: in its launch; `look`: the number of its config's look; `value`:
-    of the main metric of a command.
+    `number`: from 1 over the whole campaign; `index`: in its launch; `style_index`: the number of its config's style;
+    `value`: that of the main metric of a command.
     """
 
     number: int
     launch: int
     index: int
     config: str
-    look: int
+    style_index: int
     wall_seconds: float
     throughput: float | None
     bandwidth: float | None
@@ -222,11 +227,11 @@ class FailureOrWarning:
 
 _MOST_PRINTED = 8
 """The map of pairs is less high than that of a report, so that rates of more workers do not fit into its cells."""
-NO_PAIRS = merge.pair_rates_map({}, {"lanes": {}}, {})
+NO_PAIRS = merge.pair_rates_heat_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
-class LiveState:
+class LiveCampaignState:
     """The state of a campaign that the Live tab shows, without the points of iterations.
 
     `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map of
@@ -249,7 +254,7 @@ class LiveState:
     notes: tuple[FailureOrWarning, ...] = ()
     checks: str = ""
     limit: float | None = None
-    doubt: Caution | None = None
+    doubt: WarningMessage | None = None
     dask: str | None = None
     source: str = ""
     running: bool = False
@@ -260,10 +265,10 @@ class LiveState:
 
 
 @dataclass(eq=False)
-class IterationPoints:
+class IterationPointCollector:
     """The timed iterations of a campaign, collected as its records come in.
 
-    Of a command these are its launches that passed their checks; `metric`: its main metric, None for merges.
+    For a command they are its launches that passed their checks; `metric`: its main metric, None for merges.
     """
 
     metric: Metric | None = None
@@ -271,7 +276,7 @@ class IterationPoints:
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
-    _looks: dict[str, int] = field(default_factory=dict)
+    _style_indexes: dict[str, int] = field(default_factory=dict)
     _unchecked: dict[int, s.IterationLine] = field(default_factory=dict)
 
     def add_records(self, records: Sequence[s.Record]) -> list[IterationPoint]:
@@ -284,34 +289,34 @@ class IterationPoints:
                 self.metric = metrics_of_command(command.metrics)[0] if command is not None else None
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
-                self._assign_look(record.config, record.plan)
+                self._assign_series_style(record.config, record.plan)
             elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
-                self._assign_look(record.config, record.plan)
+                self._assign_series_style(record.config, record.plan)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
                 if self.metric is None:
-                    self.timed.append(self._make_point(self._launches[record.launch], record))
+                    self.timed.append(self._make_iteration_point(self._launches[record.launch], record))
                 else:
                     self._unchecked[record.launch] = record
             elif isinstance(record, s.VerificationLine) and record.ok and record.launch in self._unchecked:
                 line = self._unchecked.pop(record.launch)
-                self.timed.append(self._make_point(self._launches[record.launch], line))
+                self.timed.append(self._make_iteration_point(self._launches[record.launch], line))
         return self.timed[before:]
 
-    def _assign_look(self, config: str, plan: int) -> None:
-        """Choose the name and the look of a run at its first launch, the same as in reports.
+    def _assign_series_style(self, config: str, plan_index: int) -> None:
+        """Choose the name and the style of a run at its first launch, the same as in reports.
 
-        Planned runs come first, so that no look changes when a campaign grows.
+        Planned runs come first, so that no style changes when a campaign grows.
         """
-        if (config, plan) not in self._names and self._head is not None:
+        if (config, plan_index) not in self._names and self._head is not None:
             self._names = {**label_planned_runs(self._head), **self._names}
-            self._names.setdefault((config, plan), config)
-            self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
+            self._names.setdefault((config, plan_index), config)
+            self._style_indexes = {name: number for number, name in enumerate(dict.fromkeys(self._names.values()))}
 
     def launch_bandwidth(self, launch: int) -> float | None:
         """The bandwidth of a launch so far, in bytes per second: the median of its iterations, as in reports."""
         return aggregate.median_or_none(point.bandwidth for point in self.timed if point.launch == launch)
 
-    def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
+    def _make_iteration_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
         value = None
@@ -320,18 +325,26 @@ class IterationPoints:
         name = self._names[launch.config, launch.plan]
         number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
         return IterationPoint(
-            number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth, value
+            number,
+            line.launch,
+            line.index,
+            name,
+            self._style_indexes[name],
+            line.wall_seconds,
+            through,
+            bandwidth,
+            value,
         )
 
 
-def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
-    """Return the state of `campaign`; `running`: whether a process of this machine writes its records."""
+def make_live_campaign_state(campaign: Campaign, *, running: bool = True) -> LiveCampaignState:
+    """Return what the Live tab shows of `campaign`; `running`: whether a process of this machine writes its records."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = campaign_progress(campaign, running=running)
     documents = [] if running or campaign.probe is not None else run_documents(summarize_campaign(campaign))
     notes = _failures_and_warnings(campaign, documents)
-    conclusion = LastResult(conclusion_html, as_html)(campaign, documents) if documents else ""
+    conclusion = CachedLastResult(conclusion_html, as_html)(campaign, documents) if documents else ""
     ended_by = () if conclusion else failure_sentences(campaign, running=running)
     notes = tuple(
         replace(note, message=note.where, where=None)  # without its reason, which the conclusion has
@@ -340,13 +353,13 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         for note in notes
     )
     if launch is None or launch.line is None:
-        return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
+        return LiveCampaignState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pair_rates_map_or_table(launch)
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     recent = replace(launch, iterations=launch.timed_iterations[-RECENT:])
     workers = aggregate.worker_figures([recent]) if campaign.command is None else ()
-    return LiveState(
+    return LiveCampaignState(
         progress=progress,
         launch=launch.index,
         config=label_planned_runs(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
@@ -360,25 +373,25 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         limit=aggregate.link_limit([launch]),
         doubt=next(diagnostics.link_limit_exceeded_warnings(limited), None),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
-        source=source_lines([campaign]),
+        source=result_source_lines([campaign]),
         running=running,
         fatal=ended_by,
         of_command=campaign.command is not None,
         conclusion=conclusion,
-        figures=_fastest_figures(campaign, documents),
+        figures=_fastest_run_figures(campaign, documents),
     )
 
 
-def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
+def _fastest_run_figures(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> dict[str, str]:
     """Figures of the fastest run of a campaign, as texts by name; with its config if there are several runs."""
-    labelled = zip(campaign.run_labels, documents, strict=False)
+    labelled = zip(campaign.run_labels, documents_of_runs, strict=False)
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
     if is_tuning_campaign(campaign) or not measured:
         return {}
     if campaign.command is not None:
         first = runs_of_command_by_rank(campaign)[0][0]
         return ({"Fastest config": first} if len(measured) > 1 else {}) | {
-            each.name: ShownUnit.of(each.unit).format_value(each.spread.median, with_unit=True)
+            each.name: DisplayUnit.for_recorded_unit(each.unit).format_value(each.spread.median, with_unit=True)
             for each in command_figures(dict(measured)[first])
             if each.spread.median is not None
         }
@@ -399,23 +412,27 @@ def _pair_rates_map_or_table(launch: Launch) -> tuple[Chart, tuple[Column, ...]]
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
     traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
-    chart = merge.pair_rates_map(
+    chart = merge.pair_rates_heat_map(
         traffic,
         {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
         {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
-        most_printed=_MOST_PRINTED,
+        most_labelled_ranks=_MOST_PRINTED,
     )
     rates = {pair: format_gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
-    return chart, tuple(rank_matrix_columns(rates)) if rates and chart.empty else ()
+    return chart, tuple(rank_matrix_columns(rates)) if rates and chart.is_empty else ()
 
 
-def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
+def _failures_and_warnings(
+    campaign: Campaign, documents_of_runs: Sequence[RunDocument]
+) -> tuple[FailureOrWarning, ...]:
     """Failures and warnings in the records of a campaign, and once it has ended, warnings that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
     notes = recorded_failures(campaign)
     notes += [FailureOrWarning(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
     notes += [
-        FailureOrWarning(WARNING, each.message, each.remedy) for document in documents for each in document.warnings
+        FailureOrWarning(WARNING, each.message, each.remedy)
+        for document in documents_of_runs
+        for each in document.warnings
     ]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
@@ -424,10 +441,10 @@ def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument])
 
 def recorded_failures(campaign: Campaign) -> list[FailureOrWarning]:
     lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
-    logs = [logs_of_failure(each, campaign) for each in lines]
+    logs = [failure_logs_path(each, campaign) for each in lines]
     return [
         FailureOrWarning(
-            FAILED, each.message, f"read {path}" if path else None, place_of_failure(each, campaign) or None
+            FAILED, each.message, f"read {path}" if path else None, failure_location_text(each, campaign) or None
         )
         for each, path in zip(lines, logs, strict=True)
     ]
@@ -455,24 +472,24 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
         verification_state(run, aggregate.complete_launches(run)) is VerificationState.MISSING for run in runs
     )
     if checks:
-        return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
+        return f"{count_with_noun(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
     if not any(launch.timed_iterations for launch in campaign.launches):
         return ""
     return "not checked yet" if running else "not checked"
 
 
-def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
-    """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
-    page = Page()
+def conclusion_html(campaign: Campaign, documents_of_runs: Sequence[RunDocument]) -> str:
+    """HTML of the conclusion of an ended campaign, without its warnings: the Live tab lists these elsewhere."""
+    page = PageBuilder()
     if is_tuning_campaign(campaign):
-        step, tuning = next_step_after_recorded_tuning(campaign).as_typed(), campaign.plans[0].tune
-        sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+        step, tuning = next_step_after_recorded_tuning(campaign).with_program_as_typed(), campaign.plans[0].tune
+        sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
         write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
         page.add_next_command(step.command, step.does)
-    elif documents:
-        warnings = {caution for one in documents for caution in one.warnings}
-        write_conclusion(page, campaign, documents, str(campaign.records), above=warnings)
+    elif documents_of_runs:
+        warnings = {caution for one in documents_of_runs for caution in one.warnings}
+        write_conclusion(page, campaign, documents_of_runs, str(campaign.records), above=warnings)
     return "".join(map(_block_html, page.blocks))
 
 
@@ -484,13 +501,13 @@ def _block_html(block: Block) -> str:
             return ""  # where the records are, which the line above names by their result
         case Paragraph(text, style):
             mark = {"bold red": ' class="bad"', "dim": ' class="soft"'}.get(style, "")
-            return f"<p{mark}>{keep_options_unbroken(as_html(text))}</p>"
+            return f"<p{mark}>{keep_cli_options_unbroken(as_html(text))}</p>"
         case NamedValues():
-            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.rows_with_marks]
+            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.names_values_and_marks]
             return ui.html_table_from_rows([(as_html(name), as_html(value)) for name, value in rows])
-        case Table(mark=mark):
+        case Table(row_mark=mark):
             marks = [Column("", [mark] * len(block.rows))] if mark else []
             return ui.html_table_from_columns([*block.columns, *marks])
-        case NextCommand(command, does):
-            return f"<p>Next: <code>{keep_options_unbroken(as_html(command))}</code> ({as_html(does)})</p>"
+        case NextCommandBlock(command, does):
+            return f"<p>Next: <code>{keep_cli_options_unbroken(as_html(command))}</code> ({as_html(does)})</p>"
     return ""

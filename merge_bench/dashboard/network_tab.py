@@ -11,7 +11,7 @@ import panel as pn
 
 from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
+from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, rows_with_campaigns
@@ -21,7 +21,7 @@ from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Chart
-from merge_bench.view.titles import campaign_choices
+from merge_bench.view.titles import campaign_ids_by_label
 
 MOST_ROWS = 20_000
 NOTHING = ui.empty_state_html("network measurement", "probe p2p")
@@ -40,27 +40,27 @@ class NetworkContent:
     problems: tuple[str, ...] = ()
 
 
-def make_network_content(loaded: Sequence[LoadedCampaign], datasets: Sequence[str]) -> NetworkContent:
-    """Make the charts and table of network measurements in `loaded` campaigns and published `datasets`."""
-    problems = [one.problem for one in loaded if one.problem]
-    campaigns = [one.campaign for one in loaded if one.campaign is not None]
+def make_network_content(loaded_campaigns: Sequence[LoadedCampaign], dataset_names: Sequence[str]) -> NetworkContent:
+    """Make charts and table of the network measurements of campaigns and of published datasets."""
+    problems = [one.problem for one in loaded_campaigns if one.problem]
+    campaigns = [one.campaign for one in loaded_campaigns if one.campaign is not None]
     measured: list[tuple[Campaign, ProbeRow]] = []
     try:
         measured += rows_with_campaigns(campaigns)
     except MergeBenchError as reason:
         problems.append(str(reason))
-    others = [row for name in datasets for row in published.network_rows(name)]
+    others = [row for name in dataset_names for row in published.network_rows(name)]
     total = len(measured) + len(others)
     if total > MOST_ROWS:
         problems.append(f"Only the first {MOST_ROWS:,} of {total:,} rows are shown.")
         measured = measured[:MOST_ROWS]
         others = others[: MOST_ROWS - len(measured)]
     rows = [*(row for _, row in measured), *others]
-    return NetworkContent(make_panels_with_sources(measured, others), _rows_data_frame(rows), tuple(problems))
+    return NetworkContent(make_panels_with_sources(measured, others), _probe_rows_data_frame(rows), tuple(problems))
 
 
-def _rows_data_frame(rows: Sequence[ProbeRow]) -> pd.DataFrame:
-    """Make the table of network measurements, a row for each of `rows`."""
+def _probe_rows_data_frame(rows: Sequence[ProbeRow]) -> pd.DataFrame:
+    """Make the data frame of network measurements, with a row for each of `rows`."""
     values = [(chart_quantity_of_row(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
@@ -76,7 +76,9 @@ def _rows_data_frame(rows: Sequence[ProbeRow]) -> pd.DataFrame:
         "Launches": [row.launches for row in rows],
         "From": [row.source or "measured" for row in rows],
     }
-    return ui.make_data_frame(columns, numbers=("Median", "Least", "Most"), whole=("Message size (B)", "Launches"))
+    return ui.make_data_frame(
+        columns, float_columns=("Median", "Least", "Most"), integer_columns=("Message size (B)", "Launches")
+    )
 
 
 class NetworkView:
@@ -84,7 +86,7 @@ class NetworkView:
 
     def __init__(self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache) -> None:
         self._entries = entries
-        self._contents = LastResult(
+        self._contents = CachedLastResult(
             lambda chosen, datasets: make_network_content(cache.load(chosen), datasets),
             lambda problem: NetworkContent(problems=(problem,)),
         )
@@ -93,10 +95,10 @@ class NetworkView:
         self._begun = False
         self.datasets = ui.make_dataset_select("Published", published.NETWORK, width=700)
         self.choice = ui.make_multi_select("Measurements (times in UTC)", {}, size=self.datasets.size, width=600)
-        self._problems = ui.html_text()
+        self._problems = ui.make_html_widget()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.make_row(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
+            ui.make_wrapping_row(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
         )
 
     def read_update(self) -> tuple[Sequence[ResultEntry], NetworkContent]:
@@ -108,7 +110,7 @@ class NetworkView:
     def show_update(self, update: tuple[Sequence[ResultEntry], NetworkContent]) -> None:
         """Show what `read_update` returned, under the document's lock."""
         entries, content = update
-        options = campaign_choices(entries)
+        options = campaign_ids_by_label(entries)
         if options != self.choice.options:
             kept = [value for value in self.choice.value if value in options.values()]
             self.choice.param.update(options=options, value=kept)
@@ -120,7 +122,7 @@ class NetworkView:
         if content is not self._shown or empty != self._empty:
             self._shown, self._empty = content, empty
             self._problems.value = ui.problems_html(content.problems)
-            self.parts.objects = [ui.html_text(empty)] if empty else _make_widgets(content)
+            self.parts.objects = [ui.make_html_widget(empty)] if empty else _make_widgets(content)
 
 
 def _make_widgets(content: NetworkContent) -> list[Any]:
@@ -128,6 +130,8 @@ def _make_widgets(content: NetworkContent) -> list[Any]:
     parts: list[Any] = [ui.make_card_row(*map(ui.make_chart_card, content.charts))]
     if content.frame is not None and len(content.frame):
         parts.append(
-            ui.make_table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
+            ui.make_table_widget(
+                content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10
+            )
         )
     return parts

@@ -15,9 +15,9 @@ from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.comparable_runs import NotComparable
 from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
+from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.components import make_data_frame
-from merge_bench.errors import Caution, MergeBenchError
+from merge_bench.errors import MergeBenchError, WarningMessage
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
@@ -29,13 +29,13 @@ from merge_bench.report.page.results import (
     source_runs,
 )
 from merge_bench.report.run import main_metric_name
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.plot.command import launches_chart, metric_chart
-from merge_bench.view.text import ShownUnit, as_html, capitalize, format_gib, shorten_middle
-from merge_bench.view.titles import add_source_lines, measured_problem_text, problem_text, utc_time
+from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_chart
+from merge_bench.view.text import DisplayUnit, as_html, capitalize, format_gib, shorten_middle
+from merge_bench.view.titles import add_result_source_lines, measured_workload_text, utc_time, workload_text
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -58,13 +58,13 @@ _MOST_PROBLEMS = 4
 class ResultsContent:
     """What the Results tab shows of the chosen campaigns.
 
-    `figures`: of merges, `of_commands`: of commands, a table each; `unjudged`: why there is no verdict; `doubts`:
-    configs with a warning that they exceeded the limit of the link.
+    `figures`: the table of merges; `of_commands`: a table for each command; `unjudged`: why there is no verdict;
+    `doubts`: configs with a warning that they exceeded the limit of the link.
     """
 
     figures: tuple[Column, ...] = ()
     of_commands: tuple[tuple[Column, ...], ...] = ()
-    doubts: tuple[tuple[str, Caution], ...] = ()
+    doubts: tuple[tuple[str, WarningMessage], ...] = ()
     charts: tuple[Chart, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
     unjudged: str = ""
@@ -76,62 +76,66 @@ class ResultsContent:
 
 def campaigns_data_frame(
     entries: Sequence[ResultEntry],
-    figures: Callable[[ResultEntry], CampaignFigures | None],
+    figures_of_entry: Callable[[ResultEntry], CampaignFigures | None],
     *,
-    gone: Collection[str] = (),
+    deleted_ids: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Make a table of campaigns, a row for each of `entries`, in their order; `gone`: ids of the deleted ones."""
-    all_figures = [figures(entry) or CampaignFigures() for entry in entries]
+    """Make a table of campaigns, a row for each of `entries`, in their order.
+
+    `figures_of_entry`: gives the figures of a campaign, if they are known; `deleted_ids`: ids of deleted campaigns.
+    """
+    all_figures = [figures_of_entry(entry) or CampaignFigures() for entry in entries]
     listed = list(zip(entries, all_figures, strict=True))
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := utc_time(e.started)) else "" for e in entries],
         "Configs": [shorten_middle(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
-        "Problem": [_problem_text(entry, each) for entry, each in listed],
+        "Problem": [_listed_workload_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
-        "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
+        "Status": ["deleted" if entry.id in deleted_ids else status_text(entry, each) for entry, each in listed],
         "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
     }
-    return make_data_frame(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+    return make_data_frame(columns, float_columns=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
 
 
 def make_results_content(
-    loaded: Sequence[LoadedCampaign], *, metric: str, axis: str, datasets: Sequence[str]
+    loaded_campaigns: Sequence[LoadedCampaign], *, metric: str, axis_unit: str, dataset_names: Sequence[str]
 ) -> ResultsContent:
-    """Make what the tab shows of `loaded` campaigns.
+    """Make what the Results tab shows of some campaigns.
 
-    `metric`: its name; `axis`: absolute rates or shares of the link limit; `datasets`: published results beside them.
+    `metric`: its name; `axis_unit`: absolute rates or shares of the link limit; `dataset_names`: published results to
+    show beside them.
     """
-    problems = tuple(one.problem for one in loaded if one.problem)
-    readable = [one.campaign for one in loaded if one.campaign is not None]
+    problems = tuple(one.problem for one in loaded_campaigns if one.problem)
+    readable = [one.campaign for one in loaded_campaigns if one.campaign is not None]
     campaigns = [campaign for campaign in readable if campaign.probe is None]
     probes = len(readable) - len(campaigns)
-    notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
+    notes = [f"{count_with_noun(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return ResultsContent(notes=tuple(notes), problems=problems)
     all_sources = source_runs(campaigns)
     sources = [source for source in all_sources if source.run.plan.command is None]
     commands = group_by_command([source for source in all_sources if source.run.plan.command is not None])
-    cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
+    cells = [cell for name in dataset_names for cell in published.merge_results(name)] if axis_unit == ABSOLUTE else []
     shown_problems = group_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
     unlimited = [source.label for source in sources if not source.launch_values(merge.OF_LINK)]
-    if axis == OF_LINK and unlimited:
+    if axis_unit == OF_LINK and unlimited:
         notes.append(f"No link limit was measured: {', '.join(dict.fromkeys(unlimited))}.")
     doubts = tuple(
         (source.label, caution)
         for source in sources
         for caution in diagnostics.link_limit_exceeded_warnings(aggregate.complete_launches(source.run))
     )
-    drawn = (*(_metric_charts(sources, metric, axis, cells) if sources else ()), *_command_charts(commands))
+    drawn = (*(_metric_charts(sources, metric, axis_unit, cells) if sources else ()), *_command_charts(commands))
     content = ResultsContent(
-        tuple(_figure_columns(sources)) if sources else (),
-        tuple(tuple(_command_columns(command, runs)) for command, runs in commands.items()),
+        tuple(_merge_median_columns(sources)) if sources else (),
+        tuple(tuple(_command_median_columns(command, runs)) for command, runs in commands.items()),
         doubts,
         drawn,
         notes=tuple(notes),
@@ -139,13 +143,15 @@ def make_results_content(
     )
     if len(all_sources) > 1:
         compared = main_metric_name(campaigns) if commands else metric.lower()
-        content = _add_comparison(content, campaigns, {source.name: source.look for source in all_sources}, compared)
-    return replace(content, charts=tuple(add_source_lines(content.charts, campaigns)))
+        content = _add_comparison(
+            content, campaigns, {source.name: source.style_index for source in all_sources}, compared
+        )
+    return replace(content, charts=tuple(add_result_source_lines(content.charts, campaigns)))
 
 
-def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
+def _merge_median_columns(runs: Sequence[SourceRun]) -> list[Column]:
     """The columns of a table with a row for each config and problem: medians over launches, in GiB/s."""
-    problems = [(name, source) for name, found in group_by_problem(sources).items() for source in found]
+    problems = [(name, source) for name, found in group_by_problem(runs).items() for source in found]
     several = len({name for name, _ in problems}) > 1
     rows = []
     for name, source in problems:
@@ -155,45 +161,46 @@ def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
     return columns_from_rows(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
 
 
-def _command_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
+def _command_median_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
     """The columns of a table with a row for each run of a command: the medians of its metrics, over launches."""
     columns = [Column(command, [source.label for source in runs], text=True)]
     for metric in metrics_of(source.run for source in runs):
-        unit = ShownUnit.of(metric.unit)
+        unit = DisplayUnit.for_recorded_unit(metric.unit)
         medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
-        columns.append(Column(unit.heading(metric.name), [unit.format_value(median) for median in medians]))
+        columns.append(Column(unit.metric_heading(metric.name), [unit.format_value(median) for median in medians]))
     columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
     failed = [source.of_command.failed_launches for source in runs]
     return [*columns, Column("Failed", [str(count) for count in failed] if any(failed) else [])]
 
 
 def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Chart]:
-    """Yield charts of commands: of every metric its medians, if there are several runs, and each launch."""
+    """Yield the charts of each command: for every metric the medians of several runs, and each launch."""
     for command, runs in islice(commands.items(), _MOST_PROBLEMS):
         for metric in metrics_of(source.run for source in runs):
             name = command if len(commands) > 1 else ""
-            charts = [metric_chart(runs, metric, name)] if len(runs) > 1 else []
-            yield from (chart for chart in [*charts, launches_chart(runs, metric, name)] if not chart.empty)
+            charts = [metric_bar_chart(runs, metric, name)] if len(runs) > 1 else []
+            yield from (chart for chart in [*charts, metric_by_launch_chart(runs, metric, name)] if not chart.is_empty)
 
 
 def _metric_charts(
-    sources: Sequence[SourceRun], metric: str, axis: str, cells: Sequence[published.MergeResult]
+    runs_of_merges: Sequence[SourceRun], metric: str, axis_unit: str, published_results: Sequence[published.MergeResult]
 ) -> list[Chart]:
-    problems = group_by_problem(sources)
-    if axis == OF_LINK:
-        return [chart for chart in [merge.rates_chart(merge.OF_LINK, problems, {})] if not chart.empty]
-    beside = published_bars(cells, METRICS[metric], sources)
-    charts: list[Chart] = [merge.rates_chart(METRICS[metric], problems, beside)]
+    problems = group_by_problem(runs_of_merges)
+    if axis_unit == OF_LINK:
+        return [chart for chart in [merge.metric_by_problem_chart(merge.OF_LINK, problems, {})] if not chart.is_empty]
+    beside = published_bars(published_results, METRICS[metric], runs_of_merges)
+    charts: list[Chart] = [merge.metric_by_problem_chart(METRICS[metric], problems, beside)]
     if metric == merge.THROUGHPUT.title:
         several = len(problems) > 1
         charts += [
-            merge.iterations_chart(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)
+            merge.iteration_throughput_chart(runs, name * several)
+            for name, runs in islice(problems.items(), _MOST_PROBLEMS)
         ]
-    return [chart for chart in charts if not chart.empty]
+    return [chart for chart in charts if not chart.is_empty]
 
 
 def _add_comparison(
-    content: ResultsContent, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str
+    content: ResultsContent, campaigns: Sequence[Campaign], style_indexes: Mapping[str, int], metric: str
 ) -> ResultsContent:
     """Return `content` with differences and verdicts of `campaigns`, or why they cannot be compared."""
     try:
@@ -206,16 +213,16 @@ def _add_comparison(
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [
-        (name, comparison.differences_of_comparison(document, one)) for name, one in zip(titles, chosen, strict=True)
+        (name, comparison.recorded_differences(document, one)) for name, one in zip(titles, chosen, strict=True)
     ]
     shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
     content = replace(content, differences=tuple(shown))
     if content.unjudged:
         return content
-    speedups = merge.speedup_chart(document, metric, looks)
+    speedups = merge.speedup_chart(document, metric, style_indexes)
     return replace(
         content,
-        charts=content.charts if speedups.empty else (*content.charts, speedups),
+        charts=content.charts if speedups.is_empty else (*content.charts, speedups),
         verdicts=tuple(
             (name, ". ".join([comparison.verdict_sentence(one), *map(capitalize, one.caveats)]))
             for name, one in zip(titles, chosen, strict=True)
@@ -225,16 +232,16 @@ def _add_comparison(
     )
 
 
-def _problem_text(entry: ResultEntry, figures: CampaignFigures) -> str:
+def _listed_workload_text(entry: ResultEntry, figures: CampaignFigures) -> str:
     """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine.
 
-    Of a command: the command.
+    For a campaign of a command: the command.
     """
     if entry.kind == COMMAND:
-        return problem_text(entry.plans)
+        return workload_text(entry.plans)
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
-    return ", ".join([measured_problem_text(merges, figures.measured), *engines]) if merges else ""
+    return ", ".join([measured_workload_text(merges, figures.measured), *engines]) if merges else ""
 
 
 @dataclass(frozen=True)
@@ -242,7 +249,7 @@ class ResultsUpdate:
     """What `ResultsView` reads for an update: the table's rows, the content for the chosen campaigns, and their count.
 
     `rows` and `content` are the objects of the last update if nothing in them has changed. `own`: whether any campaign
-    is one of the folder's, not only a shipped or published one.
+    is in the folder itself, not only shipped or published ones.
     """
 
     rows: pd.DataFrame
@@ -266,36 +273,38 @@ class ResultsView:
         self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
     ) -> None:
         self._entries, self._cache, self._patience = entries, cache, patience
-        self._contents = LastResult(self._chosen_content, lambda problem: ResultsContent(problems=(problem,)))
+        self._contents = CachedLastResult(
+            self._content_of_chosen_campaigns, lambda problem: ResultsContent(problems=(problem,))
+        )
         self._last_content = ResultsContent()
         self._shown_content: ResultsContent | None = None
         self._known_entries = tuple(entries())
         self._placed: tuple[ResultEntry, ...] = ()
-        self._shown_rows = self._rows = self._make_rows(self._known_entries)
+        self._shown_rows = self._rows = self._make_table_rows(self._known_entries)
         self.table = self._make_table([])
         self._table = pn.Column(self.table, sizing_mode=ui.WIDE, margin=0)
         self.metric = ui.make_radio_buttons(list(METRICS))
         self.axis = ui.make_radio_buttons([ABSOLUTE, OF_LINK])
         self.datasets = ui.make_dataset_select("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
-        self._problems = ui.html_text()
-        self._hint = ui.html_text(f"<p>{as_html(HINT)}</p>", min_height=24)
+        self._problems = ui.make_html_widget()
+        self._hint = ui.make_html_widget(f"<p>{as_html(HINT)}</p>", min_height=24)
         titled = [
             pn.Column(pn.widgets.StaticText(value=title, margin=(5, 10, 0, 10)), widget)
             for title, widget in (("Metric", self.metric), ("Axis", self.axis))
         ]
-        self._choices = ui.make_row(*titled, self.datasets)  # of merges alone
+        self._choices = ui.make_wrapping_row(*titled, self.datasets)  # of merges alone
         self.layout = pn.Column(self._hint, self._table, self._choices, self._problems, self.parts, sizing_mode=ui.WIDE)
 
     @property
-    def chosen_entries(self) -> list[ResultEntry]:
+    def chosen_campaigns(self) -> list[ResultEntry]:
         """The chosen campaigns, the oldest first."""
         chosen = [self._placed[place] for place in self.table.selection if 0 <= place < len(self._placed)]
         return sorted(chosen, key=lambda entry: entry.started or entry.modified)
 
     def choose_campaigns(self, names: Sequence[str]) -> None:
         """Select the campaigns in the folders with these names, and no others, however old they are."""
-        self._rows = self._make_rows(tuple(self._entries()), names)
+        self._rows = self._make_table_rows(tuple(self._entries()), names)
         places = [place for place, entry in enumerate(self._placed) if entry.folder.name in names]
         self._shown_rows, self.table.selection = self._rows, places
 
@@ -305,20 +314,20 @@ class ResultsView:
         self.table = self._make_table(self.table.selection)
         self._table.objects = [self.table]
 
-    def _make_table(self, selection: Sequence[int]) -> Any:
+    def _make_table(self, selected_rows: Sequence[int]) -> Any:
         self._built, self._made_at = False, time.monotonic()
         # A field under each heading of text filters the rows.
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 90}
         boxes = {"formatter": "rowSelection", "headerSort": False, "width": 36, "minWidth": 36}
-        table = ui.make_table(
+        table = ui.make_table_widget(
             self._shown_rows.copy(),
             height=_TABLE_HEIGHT,
             pagination="local",
             page_size=None,
             selectable="toggle",
-            selection=list(selection),
+            selection=list(selected_rows),
             header_filters=filters,
             layout="fit_columns",
             stylesheets=[ui.style_sheet("table"), ui.style_sheet("whole_table")],
@@ -331,42 +340,49 @@ class ResultsView:
             sorters=[{"field": "Started (UTC)", "dir": "desc"}],
         )
 
-        def note_built(_: Any) -> None:
+        def record_that_table_is_built(_: Any) -> None:
             table.param.update(page_size=_PAGE_ROWS, height=None)  # whatever the browser reported
             self._built = self._built or table is self.table
 
-        table.param.watch(note_built, "page_size")
+        table.param.watch(record_that_table_is_built, "page_size")
         return table
 
     def read_update(self) -> ResultsUpdate:
         """Read the chosen campaigns, and some whose figures the table lacks (in a thread)."""
         entries = tuple(self._entries())
         if self._cache.read_small_campaigns(entries[:MOST_LISTED]) or entries != self._known_entries:
-            rows, self._known_entries = self._make_rows(entries), entries
+            rows, self._known_entries = self._make_table_rows(entries), entries
             self._rows = self._rows if rows.equals(self._rows) else rows
         current = {entry.id: entry for entry in entries}
-        chosen = tuple(current[entry.id] for entry in self.chosen_entries if entry.id in current)
+        chosen = tuple(current[entry.id] for entry in self.chosen_campaigns if entry.id in current)
         content = self._contents(chosen, self.metric.value, self.axis.value, tuple(self.datasets.value))
         if content is not self._last_content:
             self._last_content = content
             self._known_entries = ()  # because the figures of large campaigns may be known now
         return ResultsUpdate(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
-    def _make_rows(self, entries: Sequence[ResultEntry], names: Collection[str] = ()) -> pd.DataFrame:
-        """Make the table's rows: new campaigns get the next places, deleted ones keep theirs."""
+    def _make_table_rows(self, entries: Sequence[ResultEntry], added_names: Collection[str] = ()) -> pd.DataFrame:
+        """Make the table's rows: new campaigns get the next positions, deleted ones keep theirs.
+
+        `added_names`: folders to list even if they are too old for it.
+        """
         current = {entry.id: entry for entry in entries}
         placed = {entry.id for entry in self._placed}
-        listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in names)
+        listed = (
+            entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in added_names
+        )
         new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
-        return campaigns_data_frame(self._placed, self._cache.known_figures, gone=placed - current.keys())
+        return campaigns_data_frame(self._placed, self._cache.known_figures, deleted_ids=placed - current.keys())
 
-    def _chosen_content(
-        self, chosen: tuple[ResultEntry, ...], metric: str, axis: str, datasets: tuple[str, ...]
+    def _content_of_chosen_campaigns(
+        self, chosen: tuple[ResultEntry, ...], metric: str, axis_unit: str, dataset_names: tuple[str, ...]
     ) -> ResultsContent:
         if len(chosen) > MOST_CHOSEN:
             return ResultsContent(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
-        return make_results_content(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)
+        return make_results_content(
+            self._cache.load(chosen), metric=metric, axis_unit=axis_unit, dataset_names=dataset_names
+        )
 
     def show_update(self, update: ResultsUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""
@@ -391,24 +407,28 @@ def _make_widgets(content: ResultsContent) -> list[Any]:
     if content.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
         parts.append(
-            ui.html_text(ui.heading_html("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>")
+            ui.make_html_widget(ui.heading_html("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>")
         )
-        parts.append(ui.html_text(ui.html_table_from_columns(content.judged)))
+        parts.append(ui.make_html_widget(ui.html_table_from_columns(content.judged)))
     elif content.unjudged:
-        parts.append(ui.html_text(f"<p>{as_html(content.unjudged)}</p>"))
+        parts.append(ui.make_html_widget(f"<p>{as_html(content.unjudged)}</p>"))
     if content.figures:
         title = ui.heading_html("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
-        doubts = "".join(ui.caution_html(each, config=name) for name, each in content.doubts)
-        parts.append(ui.html_text(title + ui.html_table_from_columns(content.figures) + doubts))
+        doubts = "".join(ui.warning_html(each, config=name) for name, each in content.doubts)
+        parts.append(ui.make_html_widget(title + ui.html_table_from_columns(content.figures) + doubts))
     if content.of_commands:
         title = ui.heading_html("Figures of each config", ["Metric", "Launch"])
-        parts.append(ui.html_text(title + "".join(map(ui.html_table_from_columns, content.of_commands))))
+        parts.append(ui.make_html_widget(title + "".join(map(ui.html_table_from_columns, content.of_commands))))
     parts.append(ui.make_card_row(*map(ui.make_chart_card, content.charts)))
     if content.differences:
         body = "".join(
             f"<h2>{as_html(title)}</h2>{ui.html_table_from_columns(columns)}" for title, columns in content.differences
         )
-        parts.append(ui.html_text(f"<details open><summary>Differences between the runs</summary>{body}</details>"))
+        parts.append(
+            ui.make_html_widget(f"<details open><summary>Differences between the runs</summary>{body}</details>")
+        )
     if content.notes:
-        parts.append(ui.html_text("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
+        parts.append(
+            ui.make_html_widget("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes))
+        )
     return parts

@@ -16,7 +16,7 @@ import panel as pn
 from merge_bench.analysis import aggregate
 from merge_bench.config.reader import NAME, parse_config_text
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import LastResult
+from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.live_data import (
     CampaignProgress,
     campaign_progress,
@@ -43,9 +43,9 @@ from merge_bench.tune.result import (
     tuning_stage_of,
 )
 from merge_bench.tune.view import speed_up_by_step_chart, speed_up_charts_by_phase, undecided_sentences
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, columns_from_rows
-from merge_bench.view.next_command import NextStep
+from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import Chart
 from merge_bench.view.text import (
     as_html,
@@ -53,12 +53,18 @@ from merge_bench.view.text import (
     format_gib,
     format_interval,
     format_ratio_with_interval,
-    keep_options_unbroken,
+    keep_cli_options_unbroken,
     mark_unprintable,
     shorten_middle,
     uncapitalize,
 )
-from merge_bench.view.titles import add_source_lines, campaign_choices, join_in_words, plan_size_text, source_lines
+from merge_bench.view.titles import (
+    add_result_source_lines,
+    campaign_ids_by_label,
+    join_names_in_words,
+    plan_workload_text,
+    result_source_lines,
+)
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -84,14 +90,14 @@ class UnfinishedTuning:
 class TuningContent:
     """What the Tuning tab shows of one tuning.
 
-    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
-    `progress`: of a tuning that goes on; `steps`: the steps in charts and table; `config`: the text of the found
-    config's file, None if nothing was confirmed; `unfinished`: what there is of a tuning that ended early.
+    `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal suggests next;
+    `progress`: that of a running tuning; `steps`: the steps in charts and table; `config`: the text of the found
+    config's file, None if nothing was confirmed; `unfinished`: the measurements of a tuning that ended early.
     """
 
     outcome: str = ""
     details: tuple[str, ...] = ()
-    step: NextStep | None = None
+    step: SuggestedCommand | None = None
     progress: CampaignProgress | None = None
     steps: tuple[TuningStepLine, ...] = ()
     charts: tuple[Chart, ...] = ()
@@ -103,15 +109,15 @@ class TuningContent:
     unfinished: UnfinishedTuning | None = None
 
 
-def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
-    """Make what the tab shows of a campaign of `tune`, ended or running; empty if `loaded` is None."""
-    if loaded is None:
+def make_tuning_content(loaded_campaign: LoadedCampaign | None) -> TuningContent:
+    """Make what the Tuning tab shows of a campaign of `tune`, ended or running; empty for None."""
+    if loaded_campaign is None:
         return TuningContent()
-    problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
-    campaign = loaded.campaign
+    problems: tuple[str, ...] = (loaded_campaign.problem,) if loaded_campaign.problem else ()
+    campaign = loaded_campaign.campaign
     if campaign is None:
         return TuningContent(problems=problems)
-    running = loaded.entry.status == RUNNING and campaign.end is None
+    running = loaded_campaign.entry.status == RUNNING and campaign.end is None
     problems += failure_sentences(campaign, running=running)
     progress = campaign_progress(campaign, running=running)
     decided = decided_steps(campaign)
@@ -120,7 +126,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
     result = tuning_result_of(campaign)
     winner = result.winner
-    text = _config_text(campaign, result, winner) if winner is not None else None
+    text = _found_config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     outcome, *details = _outcome_sentences(campaign, result, len(decided), running=running)
@@ -132,8 +138,10 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(add_source_lines(speed_up_charts_by_phase(steps, partial(plan_size_text, campaign)), [campaign])),
-        race=replace(speed_up_by_step_chart(decided), source=source_lines([campaign])),
+        charts=tuple(
+            add_result_source_lines(speed_up_charts_by_phase(steps, partial(plan_workload_text, campaign)), [campaign])
+        ),
+        race=replace(speed_up_by_step_chart(decided), source=result_source_lines([campaign])),
         frame=_steps_data_frame(campaign, steps) if steps else None,
         config=text,
         file_name=f"{make_safe_folder_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -142,14 +150,14 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
     )
 
 
-def _config_text(campaign: Campaign, result: TuningResult, winner: AddedConfigLine) -> str | None:
+def _found_config_text(campaign: Campaign, result: TuningResult, winner: AddedConfigLine) -> str | None:
     """The text of a config file with the settings of `winner`; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {mark_unprintable(result.baseline)};"
         f" campaign {mark_unprintable(campaign.head.campaign_id)};"
         " measure again on other hosts.",
         *(
-            f"# {mark_unprintable(_speedup_text(line))} {result.size_phrase(plan_size_text(campaign, line.plan))}."
+            f"# {mark_unprintable(_speedup_text(line))} {result.size_phrase(plan_workload_text(campaign, line.plan))}."
             for line in result.confirmation_steps
         ),
     ]
@@ -173,14 +181,14 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuningStepLine]) -> pd
         "Blocks": [step.launches for step in steps],
         "Why": [step.reason for step in steps],
         "Against": [step.against for step in steps],
-        "Problem": [plan_size_text(campaign, step.plan) for step in steps],
+        "Problem": [plan_workload_text(campaign, step.plan) for step in steps],
     }
-    return ui.make_data_frame(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
+    return ui.make_data_frame(columns, float_columns=("Speed-up",), integer_columns=("Step", "Blocks"))
 
 
-def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
+def _outcome_sentences(campaign: Campaign, result: TuningResult, step_count: int, *, running: bool) -> list[str]:
     """Sentences on the outcome of a tuning, the verdict first."""
-    sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    sizes = [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
     phrases = list(map(result.size_phrase, sizes))
     if result.winner is not None:
         speedups = "; ".join(f"{_speedup_text(line)} {phrases[line.plan]}" for line in result.confirmation_steps)
@@ -189,7 +197,8 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
+        finished = sum(map(is_finished_launch, campaign.launches))
+        done = f"{count_with_noun(step_count, 'step')} and {count_with_noun(finished, 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome_heading]
@@ -201,8 +210,12 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
     return [*sentences, *undecided_sentences(result, sizes)]
 
 
-def _speedup_text(line: TuningStepLine | None) -> str:
-    return format_ratio_with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+def _speedup_text(tune_line: TuningStepLine | None) -> str:
+    return (
+        format_ratio_with_interval(tune_line.ratio, tune_line.low, tune_line.high, " ×")
+        if tune_line
+        else "not measured"
+    )
 
 
 def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
@@ -211,7 +224,7 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     for run in campaign.runs:
         if launches := aggregate.complete_launches(run):
             rate = format_gib(aggregate.run_median(launches, aggregate.throughput))
-            rows.append((run.config.name, plan_size_text(campaign, run.plan_index), str(len(launches)), rate))
+            rows.append((run.config.name, plan_workload_text(campaign, run.plan_index), str(len(launches)), rate))
     columns = columns_from_rows(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
     columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
     tuning = campaign.plans[0].tune or RecordedTuning()
@@ -222,7 +235,8 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     sentences = [f"{capitalize(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(
-            f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."
+            f"Not measured: {len(absent)} of {count_with_noun(len(candidates), 'candidate')}:"
+            f" {shorten_middle(named, 600)}."
         )
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")
@@ -234,7 +248,8 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
 class TuningUpdate:
     """What `TuningView` reads for an update.
 
-    Ids of tunings by label, the chosen id, its content, and labels of newer tunings without measurements.
+    `options`: the ids of tunings by label; `chosen`: the chosen id; `content`: what it shows; `newer`: the labels of
+    newer tunings without measurements.
     """
 
     options: Mapping[str, str]
@@ -248,7 +263,7 @@ class TuningView:
 
     def __init__(self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
-        self._contents = LastResult(
+        self._contents = CachedLastResult(
             lambda chosen: make_tuning_content(cache.load([chosen])[0] if chosen is not None else None),
             lambda problem: TuningContent(problems=(problem,)),
         )
@@ -263,40 +278,45 @@ class TuningView:
             disabled=True,
             embed=False,
         )
-        self._outcome = ui.html_text(min_height=70)
-        self._newer = ui.html_text()
+        self._outcome = ui.make_html_widget(min_height=70)
+        self._newer = ui.make_html_widget()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.make_row(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
+            ui.make_wrapping_row(self.choice, self.download),
+            self._outcome,
+            self._newer,
+            self.parts,
+            sizing_mode=ui.WIDE,
         )
 
     def read_update(self) -> TuningUpdate:
         """Read the chosen tuning, and list those to choose from (in a thread)."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
         self._cache.read_small_campaigns(entries)
-        empty = [entry.id for entry in entries if self._measured_nothing(entry)]
+        empty = [entry.id for entry in entries if self._has_no_measurements(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = campaign_choices(entries, self._choice_label)
+        labels = campaign_ids_by_label(entries, self._tuning_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         unmeasured = tuple(label for label, name in newer if name in empty)
         return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
-    def _measured_nothing(self, entry: ResultEntry) -> bool:
+    def _has_no_measurements(self, entry: ResultEntry) -> bool:
         figures = self._cache.known_figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
-    def _choice_label(self, entry: ResultEntry) -> str:
+    def _tuning_label(self, entry: ResultEntry) -> str:
         """The label of a tuning in the list: ``default · not decided``."""
         figures = self._cache.known_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
-        nothing = ", nothing measured" * self._measured_nothing(entry)
-        return f"{join_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
+        nothing = ", nothing measured" * self._has_no_measurements(entry)
+        text = shorten_middle(uncapitalize(outcome)) or entry.status
+        return f"{join_names_in_words(entry.configs[:1])} · {text}{nothing}"
 
     def show_update(self, update: TuningUpdate) -> None:
         """Show what `read_update` returned, under the document's lock."""
         content = update.content
-        ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
+        ui.replace_select_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
         self._newer.value = f'<p class="soft">{as_html(without)}</p>' if without else ""
         if content is not self._shown:
@@ -312,18 +332,18 @@ def _outcome_html(content: TuningContent) -> str:
     """HTML of the verdict, problems, details, the next command, and the current stage of a running tuning."""
     outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
     outcome += ui.problems_html(content.problems)
-    outcome += "".join(f"<p>{keep_options_unbroken(as_html(sentence))}</p>" for sentence in content.details)
+    outcome += "".join(f"<p>{keep_cli_options_unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
-        command = keep_options_unbroken(as_html(content.step.command))
-        outcome += f"<p>Next: <code>{command}</code> {keep_options_unbroken(as_html(content.step.does))}.</p>"
+        command = keep_cli_options_unbroken(as_html(content.step.command))
+        outcome += f"<p>Next: <code>{command}</code> {keep_cli_options_unbroken(as_html(content.step.does))}.</p>"
     if (progress := content.progress) is None:
         return outcome
-    return outcome + tuning_stage_html(progress) + ui.progress_html(progress.share, as_html(progress.left))
+    return outcome + tuning_stage_html(progress) + ui.progress_bar_html(progress.share, as_html(progress.left))
 
 
 def _make_widgets(content: TuningContent) -> list[Any]:
     """Make the charts, tables and texts of a tuning."""
-    drawn = content.race is not None and not content.race.empty
+    drawn = content.race is not None and not content.race.is_empty
     charts = [ui.make_chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = []
     if (tuning := content.unfinished) is not None:
@@ -333,9 +353,9 @@ def _make_widgets(content: TuningContent) -> list[Any]:
         missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
         command = f"This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code>"
         head = measured if tuning.measured else ""
-        parts.append(ui.html_text(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
+        parts.append(ui.make_html_widget(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
     charts += map(ui.make_chart_card, content.charts)
     parts += [ui.make_card_row(*charts)] if charts else []
     if content.frame is not None:
-        parts.append(ui.make_table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
+        parts.append(ui.make_table_widget(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

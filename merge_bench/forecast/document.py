@@ -31,7 +31,7 @@ from merge_bench.forecast.model import (
     parse_what_if,
 )
 from merge_bench.records.campaign import Campaign
-from merge_bench.units import format_bytes, format_count, format_rate, plural
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_rate
 
 SCHEMA = 1
 
@@ -172,8 +172,8 @@ def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario) -
         )
     if scenario.hosts > max(hosts, 2):
         yield (
-            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {scenario.hosts}:"
-            " the network is assumed to carry the full rate of all hosts at once."
+            f"At most {count_with_noun(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured,"
+            f" not {scenario.hosts}: the network is assumed to carry the full rate of all hosts at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= scenario.rows_per_chunk <= SIZES * max(chunks):

@@ -13,22 +13,22 @@ from typing import TextIO
 from merge_bench.analysis.aggregate import PHASES
 from merge_bench.forecast.document import Forecast, ForecastQuantity, ModelCheck, PredictDocument
 from merge_bench.forecast.model import ModelParameter
-from merge_bench.units import GIB, plural
-from merge_bench.view.content import Column, Page, group_by_key
+from merge_bench.units import GIB, count_with_noun
+from merge_bench.view.content import Column, PageBuilder, group_by_key
 from merge_bench.view.plot import (
     GREY,
     Axis,
-    Band,
+    BandMark,
     Chart,
-    Line,
+    LineMark,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
+    size_tick_label,
     size_ticks,
-    tick_label,
     transpose_rows,
 )
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, format_row_count
 
 _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
@@ -37,7 +37,7 @@ _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
     """Print the document of ``predict`` as text and tables on `file` (standard output)."""
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         page.add_heading("merge_bench · predict")
         _write_forecast_summary(page, document)
         page.add_heading("Scaling (forecasts; workers fill one host after the other)")
@@ -52,14 +52,14 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         page.add_paragraphs("Assumptions and unknowns", document.notes)
 
 
-def _write_forecast_summary(page: Page, document: PredictDocument) -> None:
+def _write_forecast_summary(page: PageBuilder, document: PredictDocument) -> None:
     forecast = document.forecast
     what_if = [("What if", ", ".join(document.what_if))] if document.what_if else []
     parts = sorted((forecast.parts_seconds or {}).items(), key=lambda part: -part[1])
     whole = sum(seconds for _, seconds in parts)
     shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts if seconds > 0.005 * whole)
     page.add_named_values(
-        ("Forecast for", f"{plural(forecast.workers, 'worker')} on {plural(forecast.hosts, 'host')}"),
+        ("Forecast for", f"{count_with_noun(forecast.workers, 'worker')} on {count_with_noun(forecast.hosts, 'host')}"),
         ("Rows per chunk", format_row_count(document.rows_per_chunk)),
         ("Engine", document.engine),
         ("Config", document.config),
@@ -185,7 +185,7 @@ def forecast_charts(document: PredictDocument) -> list[Chart]:
             for name in PHASES
         },
     )
-    return [chart for chart in (throughput, wall_clock) if not chart.empty]
+    return [chart for chart in (throughput, wall_clock) if not chart.is_empty]
 
 
 def _is_covered_by_run(document: PredictDocument, forecast: Forecast) -> bool:
@@ -229,7 +229,7 @@ def _quantity_chart(
     for index, (name, values) in enumerate(phase_values.items(), 2):
         groups += [_workers_mark_group(name, index, values, covered_workers, unit, with_line=True)] if values else []
     shown = [row.workers for row, _ in forecasts] or [1]
-    ticks = {at: tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most=16)}
+    ticks = {at: size_tick_label(at, "") for at in size_ticks(min(shown), max(shown), log=True, most_ticks=16)}
     return Chart(
         Axis("Workers", ticks, log=True, rule=covered_workers[-1] if covered_workers and extrapolated else None),
         Axis(f"{quantity_name.partition(' ')[0].capitalize()} ({unit})", log=True),
@@ -250,10 +250,10 @@ def _ideal_scaling_groups(
     if len(forecasts) > 1:
         (row, value), workers = forecasts[0], [row.workers for row, _ in forecasts]
         first_value = measured_values.get(row.workers, value.value)
-        line = Line(
+        line = LineMark(
             workers, [first_value * count / row.workers if is_proportional else first_value for count in workers]
         )
-        yield MarkGroup(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
+        yield MarkGroup(GREY, (line,), f"ideal scaling from {count_with_noun(row.workers, 'worker')}")
 
 
 def _forecast_mark_groups(forecasts: _Rows, covered_workers: set[int], unit: str) -> Iterator[MarkGroup]:
@@ -262,14 +262,14 @@ def _forecast_mark_groups(forecasts: _Rows, covered_workers: set[int], unit: str
     beyond = [(row, value) for row, value in forecasts if row.workers not in covered_workers]
     if covered:
         x, y, low, high = _interval_chart_columns(covered)
-        bars, points = Whiskers(x, low, high, upright=True), Points(x, y, details=_hover_details(covered, unit))
-        yield MarkGroup(0, (Line(x, y, dashed=True), bars, points), "forecast")
+        bars, points = WhiskerMarks(x, low, high, upright=True), PointMarks(x, y, details=_hover_details(covered, unit))
+        yield MarkGroup(0, (LineMark(x, y, dashed=True), bars, points), "forecast")
     if beyond:
         x, y, low, high = _interval_chart_columns([*covered[-1:], *beyond])
         first = len(x) - len(beyond)
-        hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_details(beyond, unit))
-        band = Band(x, low, high, hatched=True)
-        yield MarkGroup(0, (Line(x, y, dashed=True), band, *band.edges, hollow), "forecast, extrapolated")
+        hollow = PointMarks(x[first:], y[first:], [True] * len(beyond), details=_hover_details(beyond, unit))
+        band = BandMark(x, low, high, hatched=True)
+        yield MarkGroup(0, (LineMark(x, y, dashed=True), band, *band.edge_lines, hollow), "forecast, extrapolated")
 
 
 def _interval_chart_columns(rows: _Rows) -> Sequence[Sequence[float]]:
@@ -279,7 +279,7 @@ def _interval_chart_columns(rows: _Rows) -> Sequence[Sequence[float]]:
 
 def _hover_details(rows: _Rows, unit: str) -> dict[str, list[str]]:
     return {
-        "workers": [f"{row.workers} on {plural(row.hosts, 'host')}" for row, _ in rows],
+        "workers": [f"{row.workers} on {count_with_noun(row.hosts, 'host')}" for row, _ in rows],
         "value": [f"{value.value:,.6g} {unit}" for _, value in rows],
         "95 % interval": [f"{value.interval[0]:,.6g} to {value.interval[1]:,.6g} {unit}" for _, value in rows],
         "limit": [str(row.limit) for row, _ in rows],
@@ -302,8 +302,8 @@ def _workers_mark_group(
     """
     x, y = list(values_by_workers), list(values_by_workers.values())
     details = {"series": [label] * len(x), "workers": list(map(str, x)), "value": [f"{at:,.6g} {unit}" for at in y]}
-    points = Points(x, y, [at not in filled_workers for at in x], details=details)
-    return MarkGroup(color_index, (Line(x, y, dashed=True), points) if with_line else (points,), label)
+    points = PointMarks(x, y, [at not in filled_workers for at in x], details=details)
+    return MarkGroup(color_index, (LineMark(x, y, dashed=True), points) if with_line else (points,), label)
 
 
 def _chart_note(document: PredictDocument, *, extrapolated: bool, has_border: bool) -> str:
@@ -311,7 +311,7 @@ def _chart_note(document: PredictDocument, *, extrapolated: bool, has_border: bo
     if not extrapolated:
         return text
     largest = max(document.checked, key=lambda run: (run.workers, run.hosts, run.rows_per_chunk))
-    measured = f"{plural(largest.workers, 'worker')} on {plural(largest.hosts, 'host')}"
+    measured = f"{count_with_noun(largest.workers, 'worker')} on {count_with_noun(largest.hosts, 'host')}"
     where = "right of the vertical line" if has_border else "everywhere"
     why = f"what if {', '.join(document.what_if)}" if document.what_if else f"the largest measured run has {measured}"
     return f"{text} Hollow, {where}: extrapolated ({why}); the interval leaves out the error of the model there."

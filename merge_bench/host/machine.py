@@ -28,7 +28,7 @@ from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, NetworkInterface, ProcessFacts, UcxDescription
 from merge_bench.host.files import format_core_list, parse_core_list
 from merge_bench.host.gpu import GpuCounterReading
-from merge_bench.units import format_bytes, plural
+from merge_bench.units import count_with_noun, format_bytes
 
 PACKAGES = tuple(
     """
@@ -180,7 +180,7 @@ def shared_memory_problem(folder: Path, worker_count: int) -> str:
     if usage.f_blocks > 0 and free < needed:
         return (
             f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
-            f" {plural(worker_count, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
+            f" {count_with_noun(worker_count, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
             f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
         )
     problem = shared_memory_segment_problem(folder)

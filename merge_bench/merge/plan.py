@@ -22,7 +22,7 @@ from merge_bench.merge.exchange import DataPlane, find_data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, row_bytes
-from merge_bench.units import format_bytes, format_count, plural
+from merge_bench.units import count_with_noun, format_bytes, format_count
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
@@ -306,7 +306,7 @@ def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str)
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := workers_that_fit(wanted) or workers_that_fit(1)) > 0:
         fewer = f"use --workers {most}{' or fewer' * (most > 1)}"
-        remedy = fewer if workers_here == plan.workers else f"at most {plural(most, 'worker')} would fit there"
+        remedy = fewer if workers_here == plan.workers else f"at most {count_with_noun(most, 'worker')} would fit there"
     else:
         remedy = "not even one worker fits"
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"

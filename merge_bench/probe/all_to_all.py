@@ -14,7 +14,7 @@ from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
 from merge_bench.probe.shared import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
 from merge_bench.probe.shared.options import (
@@ -269,7 +269,7 @@ class AllToAllProbe(Probe):
     """The network measurement `probe all-to-all`: the same exchanges with each backend, in launches of its own."""
 
     backends: tuple[Probe, ...]
-    left_out_warning: Caution | None = None
+    left_out_warning: WarningMessage | None = None
     name = NAME
     sweeps = True
 
@@ -277,7 +277,7 @@ class AllToAllProbe(Probe):
     def parts_with_own_launches(self) -> tuple[Probe, ...]:
         return self.backends
 
-    def planning_warnings(self) -> tuple[Caution, ...]:
+    def planning_warnings(self) -> tuple[WarningMessage, ...]:
         return () if self.left_out_warning is None else (self.left_out_warning,)
 
 
@@ -323,7 +323,7 @@ def make_probe(options: AllToAllOptions, run_options: RunOptions) -> AllToAllPro
         except UsageError as reason:
             if options.mpirun:
                 raise
-            names, left_out_warning = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
+            names, left_out_warning = (UCX,), WarningMessage("backend-left-out", f"all-to-all without MPI: {reason}")
     backends: dict[str, Probe] = {UCX: AllToAllProbeOverUcx(pattern), MPI: over_mpi}
     return AllToAllProbe(tuple(backends[name] for name in names), left_out_warning)
 

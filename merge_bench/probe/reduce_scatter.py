@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config import parsers
 from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
     ELEMENT,
     LARGEST_MESSAGE,
@@ -80,7 +80,7 @@ class ReduceScatterProbe(MpirunProbe):
                 f" elements, not {format_count(self.counts[-1])}"
             )
         rounded = tuple(
-            Caution(
+            WarningMessage(
                 "count-rounded",
                 f"{format_count(n)} elements are rounded up to"
                 f" {format_count(reduced_block_elements(n, ranks) * ranks)}, so that all {ranks} ranks get the same"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan, find_unreadable_options
 
@@ -210,7 +210,7 @@ class Campaign:
         return self.head.environment_variable(JOB) is not None
 
     @property
-    def cautions(self) -> tuple[Caution, ...]:
+    def cautions(self) -> tuple[WarningMessage, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
         warnings = [*self.warnings, *(warning for launch in self.unrepeated_launches for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in warnings))

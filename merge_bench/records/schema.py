@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.description import GpuState, Hardware, ProcessFacts, UcxDescription
 
 SCHEMA = 1
@@ -506,14 +506,14 @@ class WarningLine(RecordLine, tag="warning", frozen=True, kw_only=True):
     remedy: str | None = None
 
     @classmethod
-    def from_caution(cls, caution: Caution, launch_index: int | None = None) -> Self:
+    def from_caution(cls, caution: WarningMessage, launch_index: int | None = None) -> Self:
         """Make the line of a warning about the launch of this index, or about the whole campaign."""
         return cls(launch=launch_index, code=caution.code, message=caution.message, remedy=caution.remedy)
 
     @property
-    def caution(self) -> Caution:
+    def caution(self) -> WarningMessage:
         """The warning without its launch."""
-        return Caution(self.code, self.message, self.remedy)
+        return WarningMessage(self.code, self.message, self.remedy)
 
 
 class FailureLine(RecordLine, tag="failure", frozen=True, kw_only=True):

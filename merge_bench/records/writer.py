@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from merge_bench.config.files import open_without_links, replace_file
-from merge_bench.errors import NotRecorded, RunFailed, UsageError
+from merge_bench.errors import RecordsNotWritten, RunFailed, UsageError
 from merge_bench.records.schema import Record
 
 RECORDS = "records.jsonl"
@@ -128,8 +128,8 @@ class CampaignWriter:
 
         A line that was written only in part is removed, so that the lines after it stay readable.
 
-        Raises NotRecorded if the disk is full or gone; the message names the folder; ValueError if `record` does not
-        fit the schema, or the writer is closed.
+        Raises RecordsNotWritten if the disk is full or gone; the message names the folder; ValueError if `record` does
+        not fit the schema, or the writer is closed.
         """
         line = encode_record(record) + b"\n"
         with self._lock:
@@ -143,7 +143,7 @@ class CampaignWriter:
             except OSError as error:
                 _truncate_file(self._descriptor, before)
                 (self.folder / _RESERVE).unlink(missing_ok=True)
-                raise NotRecorded(
+                raise RecordsNotWritten(
                     f"cannot write the records in {self.folder}: {error.strerror}; earlier records are kept"
                 ) from error
             except BaseException:  # a signal: a whole line stays
@@ -154,7 +154,7 @@ class CampaignWriter:
     def write_file_beside_records(self, name: str, contents: bytes) -> None:
         """Write a file into the campaign's folder, wholly or not at all, and wait until it is on the disk.
 
-        Raises NotRecorded if the disk is full or gone; the message names the folder.
+        Raises RecordsNotWritten if the disk is full or gone; the message names the folder.
         """
         try:
             with replace_file(self.folder / name) as stream:
@@ -163,7 +163,7 @@ class CampaignWriter:
                 os.fsync(stream.fileno())
             _sync_folder(self.folder)
         except OSError as error:
-            raise NotRecorded(
+            raise RecordsNotWritten(
                 f"cannot write {name} in {self.folder}: {error.strerror}; earlier records are kept"
             ) from error
 

@@ -15,11 +15,11 @@ from merge_bench.analysis.compare import compare_campaigns, empty_compare_docume
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
 from merge_bench.analysis.statistics.verdict import ALPHA, can_reach_significance, least_launches
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require_library
+from merge_bench.errors import GateNotMet, GateWithoutBaseline, UsageError, WrongResult, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder, is_result_folder
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
@@ -76,8 +76,8 @@ class RegressionGate:
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {plural(counted, 'launch')}, and this run makes {launches:,}:"
-            f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
+            f"the baseline {self.against.folder} has {count_with_noun(counted, 'launch')}, and this run makes"
+            f" {launches:,}: a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
@@ -165,7 +165,7 @@ def apply_gates(
         verdicts, *caveats = _verdicts_with_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
     elif not comparisons and (comparison_required or fail_on) and not allow_no_baseline:
-        kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
+        kind, message = GateWithoutBaseline, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

@@ -15,20 +15,20 @@ from merge_bench.analysis.comparable_runs import SIZE
 from merge_bench.regressions.document import LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view.comparison import noise_floor_text
-from merge_bench.view.content import Page, columns_from_rows
-from merge_bench.view.plot import GREY, Axis, Chart, Line, MarkGroup, Points
-from merge_bench.view.terminal import open_page
+from merge_bench.view.content import PageBuilder, columns_from_rows
+from merge_bench.view.plot import GREY, Axis, Chart, LineMark, MarkGroup, PointMarks
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import (
-    ShownUnit,
+    DisplayUnit,
     capitalize,
     evenly_spread_indexes,
     format_cell,
     mark_unprintable,
     shorten_middle,
 )
-from merge_bench.view.titles import date_text, option_text, short_time_texts
+from merge_bench.view.titles import date_text, plan_option_text, short_time_texts
 
 _MOST_CHARTS = 8
 _NOTE = "Points: medians over launches, in order; lines: levels, medians over results; squares: first of a new level."
@@ -44,7 +44,7 @@ def print_history(
     """Print the document of ``history`` on `file` (standard output)."""
     shown = [series for series in document.series if series.judged] or document.series[:1]
     few = [series for series in document.series if series not in shown]
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         page.add_heading("merge_bench · history")
         for series in shown:
             page.add_paragraph(series_sentence(document, series), "bold")
@@ -64,22 +64,26 @@ def print_history(
                 f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim"
             )
         for series in few if details else ():
-            page.add_paragraph(f"{series_label(document, series)}: {plural(len(series.results), 'result')}", indent=2)
+            page.add_paragraph(
+                f"{series_label(document, series)}: {count_with_noun(len(series.results), 'result')}", indent=2
+            )
         page.add_paragraphs("Notes", document.notes)
 
 
 def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     """Describe a series: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
-    unit = ShownUnit.of(series.unit)
+    unit = DisplayUnit.for_recorded_unit(series.unit)
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
         f"level {unit.format_value(series.level, with_unit=True)} since {day_of_result(series, series.since)}{varies}",
-        plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
+        count_with_noun(len(series.shifts), "shift")
+        if series.judged
+        else f"{LEAST} results are needed to find a shift",
         f"A/A {noise_floor_text(series.noise_floor)}" if series.noise_floor is not None else "",
-        f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
+        f"{count_with_noun(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    what = f"{series.metric} of {series_label(document, series)} over {plural(len(series.results), 'result')}"
+    what = f"{series.metric} of {series_label(document, series)} over {count_with_noun(len(series.results), 'result')}"
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
@@ -97,7 +101,9 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
     """The config and size or command of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys(("command", *SIZE, *differing))
-    parts = [shorten_middle(option_text(name, series[name])) for name in names if name in series and name != "config"]
+    parts = [
+        shorten_middle(plan_option_text(name, series[name])) for name in names if name in series and name != "config"
+    ]
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
 
 
@@ -115,7 +121,7 @@ def reference_sentence(series: HistorySeries) -> str:
         return ""
     if len(series.results) - 1 in series.reference_results or series.metric != series.main_metric:
         return ""
-    level = ShownUnit.of(series.unit).format_value(series.reference, with_unit=True)
+    level = DisplayUnit.for_recorded_unit(series.unit).format_value(series.reference, with_unit=True)
     if (series.level > series.reference) == (series.better == "more"):
         return f"--against history compares with {level} until the better level has {FIRST} results"
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
@@ -131,13 +137,14 @@ def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: Le
         return f"{100 * change:+.1f} % little by little, from {begin} to {end}"
     text = f"{100 * shift.change:+.1f} % on {day_of_result(series, shift.result)}"
     if shift.ended is not None:
-        text += f", for {plural(shift.ended - shift.result, 'result')}, until {day_of_result(series, shift.ended - 1)}"
+        results = count_with_noun(shift.ended - shift.result, "result")
+        text += f", for {results}, until {day_of_result(series, shift.ended - 1)}"
     return text + (", back at an earlier level" if shift.returns else "")
 
 
-def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
+def _print_shift(page: PageBuilder, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.add_unwrapped(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
+    page.add_unwrapped_line(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
         page.add_paragraph(
             f"accepted by {mark_unprintable(shift.accepted.by)}: {mark_unprintable(shift.accepted.reason)}", indent=4
@@ -150,8 +157,8 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.add_paragraph("; ".join(shown), indent=4)
 
 
-def _print_results(page: Page, series: HistorySeries) -> None:
-    unit = ShownUnit.of(series.unit)
+def _print_results(page: PageBuilder, series: HistorySeries) -> None:
+    unit = DisplayUnit.for_recorded_unit(series.unit)
     names = [os.path.basename(result.path) for result in series.results]
     days = short_time_texts(result.started for result in series.results)
     figures = (
@@ -159,7 +166,13 @@ def _print_results(page: Page, series: HistorySeries) -> None:
         for each in series.results
     )
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
-    heads = ("Started\n(UTC)", unit.heading("Value", "\n"), unit.heading("Level", "\n"), "Launches", "Result")
+    heads = (
+        "Started\n(UTC)",
+        unit.metric_heading("Value", "\n"),
+        unit.metric_heading("Level", "\n"),
+        "Launches",
+        "Result",
+    )
     page.add_table(*columns_from_rows(heads, rows, (0, 4)))
     differences = [
         [
@@ -192,25 +205,25 @@ def history_charts(document: HistoryDocument) -> list[Chart]:
 
 
 def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
-    unit = ShownUnit.of(series.unit)
+    unit = DisplayUnit.for_recorded_unit(series.unit)
     values = [result.value * unit.scale for result in series.results]
     days = short_time_texts(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
-    levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * unit.scale,) * 2) for a, b in pairwise(begins))
+    levels = (LineMark((a - 0.5, b - 0.5), (series.results[a].level * unit.scale,) * 2) for a, b in pairwise(begins))
     details = {
         "result": [shorter_path(result.path) for result in series.results],
         "started": [date_text(result.started) for result in series.results],
         "value": [f"{value:,.4g} {unit.name}".rstrip() for value in values],
     }
-    results = Points(range(len(values)), values, size=6, details=details)
+    results = PointMarks(range(len(values)), values, size=6, details=details)
     groups = [MarkGroup(0, (results,), "results"), MarkGroup(GREY, tuple(levels), "level")]
     if series.shifts:
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
             "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
         }
-        marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
+        marks = PointMarks(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(MarkGroup(1, (marks,), "shifts"))
     ticks = {at: days[at] for at in evenly_spread_indexes(len(values), 6)}
-    value_axis = Axis(unit.heading(metric_title(series)))
+    value_axis = Axis(unit.metric_heading(metric_title(series)))
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

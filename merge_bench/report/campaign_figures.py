@@ -19,14 +19,14 @@ from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, Resul
 from merge_bench.report.command import runs_of_command_by_rank
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
-from merge_bench.view.terminal import open_page
-from merge_bench.view.text import ShownUnit, format_number, mark_unprintable
+from merge_bench.view.terminal import print_page_at_exit
+from merge_bench.view.text import DisplayUnit, format_number, mark_unprintable
 from merge_bench.view.titles import (
     is_tuning_campaign,
-    plan_size_text,
+    plan_workload_text,
     short_time_texts,
-    title_of_entry,
-    unusual_engines_text,
+    title_of_result_entry,
+    unusual_engine_names_text,
 )
 
 MOST_KEPT = 2 * LIMIT_BYTES
@@ -172,8 +172,8 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.run_labels, strict=True))
     name = names[run.config.name, run.plan_index] if len(campaign.runs) > 1 else ""
-    size = plan_size_text(campaign, run.plan_index)
-    if any(plan_size_text(campaign, other.plan_index) != size for other in campaign.runs):
+    size = plan_workload_text(campaign, run.plan_index)
+    if any(plan_workload_text(campaign, other.plan_index) != size for other in campaign.runs):
         name += f" at {size}"
     sizes = frozenset(run.plan_index for run, _ in counted)
     return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
@@ -185,7 +185,7 @@ def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
     label, run = next((each for each in runs if each[1].config.name == config), runs[0])
     metric = main_metric(run)
     value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
-    shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+    shown = DisplayUnit.for_recorded_unit(metric.unit).format_value(value, with_unit=True)
     return CampaignFigures(
         label if len(runs) > 1 else "",
         measured=frozenset((run.plan_index,)),
@@ -217,23 +217,23 @@ def print_results_list(folder: Path) -> None:
         raise UsageError(results.problem)
     while cache.read_small_campaigns(entries):
         pass
-    with open_page() as page:
+    with print_page_at_exit() as page:
         for entry in entries:
-            (began,) = short_time_texts([entry.started], clock=True)  # the folder's name has the year
+            (began,) = short_time_texts([entry.started], with_time_of_day=True)  # the folder's name has the year
             figures = cache.known_figures(entry) or CampaignFigures()
             rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
             metric, rate = figures.main_metric or ("", rate)
-            page.add_unwrapped(
+            page.add_unwrapped_line(
                 f"{began:12}  {status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
             )
-            title = (f"{metric} of " if metric else "") + title_of_entry(entry, figures.measured)
-            what = filter(None, (title, unusual_engines_text(entry.plans)))
+            title = (f"{metric} of " if metric else "") + title_of_result_entry(entry, figures.measured)
+            what = filter(None, (title, unusual_engine_names_text(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
             page.add_paragraph(mark_unprintable(", ".join(what) + outcome), "dim", indent=2)
         commands = any(entry.kind == COMMAND for entry in entries)
         of_best = "throughput, or the main metric of a command, is" if commands else "throughput is"
         page.add_paragraph(f"Times are in UTC; {of_best} that of the fastest config." if entries else _NO_RESULTS)
         if entries:
-            page.add_unwrapped(
+            page.add_unwrapped_line(
                 f"The newest one: merge-bench show {shlex.quote(mark_unprintable(str(entries[-1].folder)))}"
             )

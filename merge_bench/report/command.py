@@ -16,12 +16,12 @@ from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, c
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.report import run_sections as sections
-from merge_bench.units import format_duration, plural
-from merge_bench.view.content import Column, Page, columns_from_rows
-from merge_bench.view.plot.command import launches_chart, metric_chart
+from merge_bench.units import count_with_noun, format_duration
+from merge_bench.view.content import Column, PageBuilder, columns_from_rows
+from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_chart
 from merge_bench.view.plot.merge import LabelledRun
-from merge_bench.view.text import NULL, ShownUnit, format_cell
-from merge_bench.view.titles import command_text, join_in_words
+from merge_bench.view.text import NULL, DisplayUnit, format_cell
+from merge_bench.view.titles import join_names_in_words, shell_command_text
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,22 @@ class CommandRun:
 
 def figure_text(figure: CommandFigure) -> str:
     """The name and the median of a metric with its unit: ``busbw 12.37 GB/s``."""
-    return f"{figure.name} {ShownUnit.of(figure.unit).format_value(figure.spread.median, with_unit=True)}"
+    unit = DisplayUnit.for_recorded_unit(figure.unit)
+    return f"{figure.name} {unit.format_value(figure.spread.median, with_unit=True)}"
 
 
 def describe_command(runs: Sequence[CommandRun]) -> str:
     """A sentence on what ran, with which configs, how often and where."""
-    command = ", ".join(dict.fromkeys(command_text(each.run.plan.command or CommandPlan()) for each in runs))
+    command = ", ".join(dict.fromkeys(shell_command_text(each.run.plan.command or CommandPlan()) for each in runs))
     configs = list(dict.fromkeys(each.run.config.name for each in runs))
     planned = max((each.document.measured.planned_launches for each in runs), default=0)
     hosts = list(dict.fromkeys(host for each in runs for host in each.document.plan["hosts"]))
-    names = f"config {configs[0]}" if len(configs) == 1 else f"configs {join_in_words(configs)}"
-    launches = plural(planned, "launch") + (" of each" if len(runs) > 1 else "")
-    return f"{command}; {names}; {launches}" + (f" on {join_in_words(hosts)}" if hosts else "")
+    names = f"config {configs[0]}" if len(configs) == 1 else f"configs {join_names_in_words(configs)}"
+    launches = count_with_noun(planned, "launch") + (" of each" if len(runs) > 1 else "")
+    return f"{command}; {names}; {launches}" + (f" on {join_names_in_words(hosts)}" if hosts else "")
 
 
-def write_command_figures(page: Page, runs: Sequence[CommandRun]) -> None:
+def write_command_figures(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
     """Put what ran, whether it went well, and the values of all metrics on a page."""
     page.add_paragraph(describe_command(runs))
     for text, style in outcome_sentences(runs):
@@ -74,7 +75,7 @@ def write_command_figures(page: Page, runs: Sequence[CommandRun]) -> None:
         write_metric_spreads(page, runs[0].document)
     else:
         write_runs_of_command(page, runs)
-    page.add_drawing(lambda: launches_chart([each.labelled for each in runs], main_metric(runs[0].run)))
+    page.add_lazy_chart(lambda: metric_by_launch_chart([each.labelled for each in runs], main_metric(runs[0].run)))
 
 
 def outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
@@ -83,7 +84,7 @@ def outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
     for run in runs:
         sentences.setdefault(_outcome(run), []).append(run.name)
     for (text, style), names in sentences.items():
-        yield (f"{join_in_words(names)}: " if len(sentences) > 1 else "") + text, style
+        yield (f"{join_names_in_words(names)}: " if len(sentences) > 1 else "") + text, style
 
 
 def _outcome(run: CommandRun) -> tuple[str, str]:
@@ -94,7 +95,7 @@ def _outcome(run: CommandRun) -> tuple[str, str]:
     if proof.state == VerificationState.IMPORTED.value:
         return f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow"
     planned, failed = measured.planned_launches, run.failed_launches
-    counts = f"{measured.launches:,} of {plural(planned, 'launch')}"
+    counts = f"{measured.launches:,} of {count_with_noun(planned, 'launch')}"
     if measured.launches == planned:
         counts = "the launch" if planned == 1 else f"all {planned:,} launches"
     lost = f"; {failed:,} failed" if failed else ""
@@ -115,15 +116,15 @@ def _no_launch_text(planned: int, failed: int) -> str:
     return f"no launch passed; {failed:,} of {planned:,} failed" if failed else "no launch has ended yet"
 
 
-def write_metric_spreads(page: Page, document: RunDocument) -> None:
+def write_metric_spreads(page: PageBuilder, document: RunDocument) -> None:
     """Put a table on a page: a row for each metric of one run, with its median, interval and quartiles."""
     cells = []
     for figure in command_figures(document):
-        spread, unit = figure.spread, ShownUnit.of(figure.unit)
+        spread, unit = figure.spread, DisplayUnit.for_recorded_unit(figure.unit)
         ends = [_ends_text(unit, each) for each in (spread.ci95, spread.quartiles, (spread.min, spread.max))]
-        cells.append((unit.heading(figure.name), unit.format_value(spread.median), *ends))
+        cells.append((unit.metric_heading(figure.name), unit.format_value(spread.median), *ends))
     headings = ("Metric", "Median", "95 % interval", "Quartiles", "Min–max")
-    page.add_table(*columns_from_rows(headings, cells, [0]), mark=figures_mark(document))
+    page.add_table(*columns_from_rows(headings, cells, [0]), row_mark=figures_mark(document))
 
 
 def figures_mark(document: RunDocument) -> str | None:
@@ -131,13 +132,13 @@ def figures_mark(document: RunDocument) -> str | None:
     return VerificationState(document.verification.state).figure_mark if document.measured.launches else None
 
 
-def _ends_text(unit: ShownUnit, ends: tuple[float | None, float | None] | None) -> str:
+def _ends_text(unit: DisplayUnit, ends: tuple[float | None, float | None] | None) -> str:
     if ends is None or None in ends:
         return NULL
     return "–".join(map(unit.format_value, ends))
 
 
-def write_runs_of_command(page: Page, runs: Sequence[CommandRun]) -> None:
+def write_runs_of_command(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
     """Put a table on a page: a row for each run, the median and interval of each metric, and its launches."""
     verified = all(each.document.verified for each in runs)
     page.add_heading("Medians over launches")
@@ -154,19 +155,19 @@ def write_runs_of_command(page: Page, runs: Sequence[CommandRun]) -> None:
 
 def _metric_columns(runs: Sequence[CommandRun], metric: Metric) -> list[Column]:
     """The columns of a metric: its median, and its interval if any run has one."""
-    unit = ShownUnit.of(metric.unit)
+    unit = DisplayUnit.for_recorded_unit(metric.unit)
     spreads = [_spread_of(each.document, metric.name) for each in runs]
     medians = [unit.format_value(each.median if each else None) for each in spreads]
     ends = [_ends_text(unit, each.ci95 if each else None) for each in spreads]
     known_ends = ends if set(ends) != {NULL} else []
-    return [Column(unit.heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
+    return [Column(unit.metric_heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
 
 
 def _spread_of(document: RunDocument, metric: str) -> Spread | None:
     return next((each.spread for each in command_figures(document) if each.name == metric), None)
 
 
-def write_command_details(page: Page, run: CommandRun) -> None:
+def write_command_details(page: PageBuilder, run: CommandRun) -> None:
     """Put every table of one run of a command on a page."""
     document, command = run.document, run.run.plan.command or CommandPlan()
     _write_header(page, document, command)
@@ -181,10 +182,10 @@ def write_command_details(page: Page, run: CommandRun) -> None:
     page.add_heading("Verification")
     for text, style in outcome_sentences([run]):
         page.add_paragraph(text, style)
-    page.add_kept_notes()
+    page.add_collected_footnotes()
 
 
-def _write_header(page: Page, document: RunDocument, command: CommandPlan) -> None:
+def _write_header(page: PageBuilder, document: RunDocument, command: CommandPlan) -> None:
     """Put names and values of a command, of how it was checked and of its config on a page."""
     plan, config, measured = RecordedPlan.from_options(document.plan), document.config, document.measured
     rows = [("Command", (document.imported and document.imported.command) or command.shell_line)]
@@ -217,7 +218,7 @@ def _pick_text(pick: str) -> str:
     return "" if pick == "last" else f"{pick} of all matches"
 
 
-def _write_launches(page: Page, run: Run) -> None:
+def _write_launches(page: PageBuilder, run: Run) -> None:
     """Put a table of all launches of a run on a page, with the values that they have, and how they ended."""
     if not run.launches:
         return
@@ -226,22 +227,22 @@ def _write_launches(page: Page, run: Run) -> None:
     columns = [Column("Launch", [str(launch.index) for launch in run.launches])]
     columns += [Column("Block", [format_cell(launch.block_index) for launch in run.launches])]
     for metric in metrics:
-        unit = ShownUnit.of(metric.unit)
+        unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.launch_value(launch)) for launch in run.launches]
-        columns.append(Column(unit.heading(metric.name, "\n"), values))
+        columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     columns.append(Column("Ended", [launch_end_text(launch) for launch in run.launches], text=True))
     page.add_table(*columns)
 
 
-def _write_iterations(page: Page, run: Run) -> None:
+def _write_iterations(page: PageBuilder, run: Run) -> None:
     """Put a table of the iterations of an imported run on a page, with the values that each has."""
     iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed_iterations]
     page.add_heading("Iterations")
     columns = [Column("Iteration", [str(iteration.index) for _, iteration in iterations])]
     for metric in metrics_of([run]):
-        unit = ShownUnit.of(metric.unit)
+        unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
-        columns.append(Column(unit.heading(metric.name, "\n"), values))
+        columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     page.add_table(*columns)
 
 
@@ -252,7 +253,7 @@ def launch_end_text(launch: Launch) -> str:
     return next((failure.code for failure in launch.failures), "not ended" if launch.end is None else "failed")
 
 
-def write_command_charts(page: Page, runs: Sequence[CommandRun], command: str = "") -> None:
+def write_command_charts(page: PageBuilder, runs: Sequence[CommandRun], command: str = "") -> None:
     """Put charts of every metric on a page: the medians of all runs, and each launch in their order.
 
     `command`: for their titles, where there are charts of several commands.
@@ -260,8 +261,8 @@ def write_command_charts(page: Page, runs: Sequence[CommandRun], command: str = 
     labelled = [each.labelled for each in runs]
     for metric in metrics_of(each.run for each in runs):
         if len(runs) > 1:
-            page.add_chart(metric_chart(labelled, metric, command))
-        page.add_chart(launches_chart(labelled, metric, command))
+            page.add_chart(metric_bar_chart(labelled, metric, command))
+        page.add_chart(metric_by_launch_chart(labelled, metric, command))
 
 
 def command_headline(document: RunDocument) -> str:

@@ -10,7 +10,14 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, first_core_shortage
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
-from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
+from merge_bench.errors import (
+    GateNotMet,
+    GateWithoutBaseline,
+    MergeBenchError,
+    RecordsNotWritten,
+    UsageError,
+    WrongResult,
+)
 from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -22,8 +29,8 @@ from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
 from merge_bench.tune.result import TuningResult, tuning_result_of
 from merge_bench.tune.tuning_plan import rounded_up_duration_text, seconds_to_decide_candidates
-from merge_bench.units import plural
-from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of_campaign
+from merge_bench.units import count_with_noun
+from merge_bench.view.next_command import SuggestedCommand, can_wait_for_quiet_host, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
 _TUNING_BUDGET = "10m"
@@ -43,7 +50,7 @@ _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
-def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
+def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedCommand | None:
     """The next command after a campaign of one run; that of the report, if the run was imported."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
@@ -60,7 +67,7 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep |
         bottleneck.besides or bottleneck.what,
     )
     if limit in ("slow-link", "straggler"):
-        return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
+        return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
         return report_step(campaign, more=_WHAT_HELPS)
     if crowd is not None:
@@ -77,12 +84,12 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep |
         return report_step(campaign, more=_WHAT_HELPS)  # a running cluster has already read its settings
     baseline = [str(old_options[key]) for key in ("config", "configs") if key in old_options][:1]
     options = {"budget": _TUNING_BUDGET, **_add_chunk_option(_pick_options(old_options, _TUNE_KEYS), campaign)}
-    return NextStep(("tune", *baseline), "looks for settings that make it faster", options)
+    return SuggestedCommand(("tune", *baseline), "looks for settings that make it faster", options)
 
 
 def _next_step_after_compute_limit(
     campaign: Campaign, old_options: GivenOptions, document: RunDocument, limit: str
-) -> NextStep:
+) -> SuggestedCommand:
     """The next command after a merge that cores or memory limit, which exchange settings cannot make faster.
 
     It is a merge by the engine of ``auto`` if another one was used and memory is not the limit; else, on one host, the
@@ -101,12 +108,12 @@ def _next_step_after_compute_limit(
         return report_step(campaign, more=_WHAT_HELPS)
     workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of_run(document))
     size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
-    return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
+    return SuggestedCommand(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
 
 
 def next_step_after_sweep(
     campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
-) -> NextStep | None:
+) -> SuggestedCommand | None:
     """The next command after a campaign of several runs; `documents` are in the order of its runs."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
@@ -122,14 +129,14 @@ def next_step_after_sweep(
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.is_of_service_job:  # no job may name a result to add to
             return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
-        does = f"adds {plural(more, 'block')}, as many as a verdict needs"
+        does = f"adds {count_with_noun(more, 'block')}, as many as a verdict needs"
         return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
     return report_step(campaign)
 
 
 def next_step_after_command(
     campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
-) -> NextStep | None:
+) -> SuggestedCommand | None:
     """The next command after a campaign of a command; `documents` are in the order of its runs."""
     failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if campaign.head.options is None:
@@ -143,19 +150,19 @@ def next_step_after_command(
     needs = "a verdict needs" if comparisons else "a 95 % interval needs"
     if campaign.is_of_service_job:  # no job may name a result to add to
         return _exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
-    does = f"adds {plural(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
+    does = f"adds {count_with_noun(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
     return _exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
 
 
-def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure) -> NextStep | None:
+def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure) -> SuggestedCommand | None:
     if error.code == UsageError.code:
         return None  # the error names what to change
     if error.code in _UNFINISHED:
         several = sum(each.planned_launches for each in campaign.runs) > 1
         return _exec_step(campaign, "goes on where this was interrupted" if several else "measures again")
-    if error.code == NotRecorded.code:
+    if error.code == RecordsNotWritten.code:
         return _exec_step(campaign, "measures again, once the disk has room for the records")
-    if error.code == NothingCompared.code:
+    if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _exec_step(campaign, does, allow_no_baseline=True)
     if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
@@ -171,7 +178,7 @@ def _config_as_typed(campaign: Campaign, run: Run) -> str:
     return next((word for word in typed if Path(word).stem == run.config.name), path)
 
 
-def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep:
+def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> SuggestedCommand:
     """The command that repeats a campaign of a command with some options changed; `does`: what it does, as a phrase."""
     old_options, command = _recorded_options(campaign), campaign.command
     dropped = {"command", "json", "dry_run", "details", "fresh", "extend", *changed}
@@ -179,12 +186,12 @@ def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep
         dropped.add("results")  # the service's own folder
     options = {**_pick_options(old_options, old_options.keys() - dropped), **changed}
     words = tuple(command.argv) if command is not None and "named" not in options else ()  # a service knows it by name
-    return NextStep(("exec",), does, options, command_words=words)
+    return SuggestedCommand(("exec",), does, options, command_words=words)
 
 
 def next_step_after_tuning(
     campaign: Campaign, result: TuningResult, *, written: Path | None, enough_seconds: float | None
-) -> NextStep:
+) -> SuggestedCommand:
     """The next command after a tuning; a tuning with other limits does not resume this one.
 
     `written`: the file of the config that was found; `enough_seconds`: the time in which all can be tried and judged.
@@ -202,7 +209,7 @@ def next_step_after_tuning(
     inconclusive = bool(unjudged)
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
     busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
-    waits = can_wait_for_quiet(campaign) and "wait_for_quiet" not in old_options
+    waits = can_wait_for_quiet_host(campaign) and "wait_for_quiet" not in old_options
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
@@ -235,26 +242,26 @@ def next_step_after_tuning(
 
 def _next_step_after_winner(
     campaign: Campaign, result: TuningResult, written: Path, old_options: GivenOptions
-) -> NextStep:
+) -> SuggestedCommand:
     """The command that merges with the config that a tuning found, or compares it at sizes not measured yet."""
     if campaign.command is not None:
         return _tuned_command_step(campaign, written, old_options)
     same = _add_chunk_option(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
     missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
     if not missing or None in missing:
-        return NextStep((), "merges with the config that was found", {"config": str(written), **same})
+        return SuggestedCommand((), "merges with the config that was found", {"config": str(written), **same})
     baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
     both = {"configs": f"{baseline},{written}", "blocks": "6"}
     options = {**both, **_pick_options(same, _RUN_KEYS - {"chunk"}), "chunk": ",".join(map(str, missing))}
-    return NextStep((), "compares both where the budget had no time to", options)
+    return SuggestedCommand((), "compares both where the budget had no time to", options)
 
 
-def _tuned_command_step(campaign: Campaign, written: Path, old_options: GivenOptions) -> NextStep:
+def _tuned_command_step(campaign: Campaign, written: Path, old_options: GivenOptions) -> SuggestedCommand:
     """The command that measures a command with the config that a tuning found for it."""
     kept = _pick_options(old_options, _COMMAND_KEYS)
     words = () if campaign.command is None else tuple(campaign.command.argv)
     does = "measures the command with the config that was found"
-    return NextStep(("exec",), does, {"config": str(written), **kept}, command_words=words)
+    return SuggestedCommand(("exec",), does, {"config": str(written), **kept}, command_words=words)
 
 
 def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: float | None) -> str:
@@ -267,7 +274,7 @@ def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: 
     return rounded_up_duration_text(enough_seconds)
 
 
-def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
+def next_step_after_recorded_tuning(campaign: Campaign) -> SuggestedCommand:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
     old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.has_tried_nothing):
@@ -282,60 +289,62 @@ def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
 
 def _error_severity(code: str) -> int:
     """The rank of an error code by severity, the worst lowest."""
-    codes = (WrongResult.code, GateNotMet.code, NothingCompared.code)
+    codes = (WrongResult.code, GateNotMet.code, GateWithoutBaseline.code)
     return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
 
 
-def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep | None:
+def _next_step_after_error(
+    campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure
+) -> SuggestedCommand | None:
     code = error.code
     if code == UsageError.code:
         return None  # the error names what to change
     again = _pick_options(old_options, _RUN_KEYS - {"fresh"})
     if code in _UNFINISHED:
         several = sum(each.planned_launches for each in campaign.runs) > 1
-        return NextStep((), "goes on where this was interrupted" if several else "measures again", again)
+        return SuggestedCommand((), "goes on where this was interrupted" if several else "measures again", again)
     if code == WrongResult.code:
         return _repeat_step(old_options, "compares every row, and names those that are wrong", verify="full")
-    if code == NotRecorded.code:
-        return NextStep((), "measures again, once the disk has room for the records", again)
-    if code in (GateNotMet.code, NothingCompared.code):
+    if code == RecordsNotWritten.code:
+        return SuggestedCommand((), "measures again, once the disk has room for the records", again)
+    if code in (GateNotMet.code, GateWithoutBaseline.code):
         failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
         if any(failure.code == code for failure in failures):
             return _transports_step(old_options, run)
         return _next_step_after_gate(campaign, old_options, run, error)
-    return NextStep(("doctor",), "looks for problems of this host")
+    return SuggestedCommand(("doctor",), "looks for problems of this host")
 
 
-def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep:
+def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> SuggestedCommand:
     """The next command after a comparison that did not pass its gate."""
-    if error.code == NothingCompared.code:
+    if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:
         return report_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
-    return NextStep(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
+    return SuggestedCommand(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
 
 
-def _transports_step(old_options: GivenOptions, run: Run | None = None) -> NextStep:
+def _transports_step(old_options: GivenOptions, run: Run | None = None) -> SuggestedCommand:
     """The command that shows transports of the same cluster, or with `run` of the cluster of that run."""
     options = _pick_options(old_options, _CLUSTER_KEYS if run is None else _CLUSTER_KEYS - {"config", "workers"})
     if run is not None:
         config = {"config": run.config.path or run.config.name} if {"config", "configs"} & set(old_options) else {}
         options |= {**config, "workers": str(run.plan.workers)}
     does = "shows which transports carry the frames, and which could"
-    return NextStep(("transports",), does, {"available": True, **options})
+    return SuggestedCommand(("transports",), does, {"available": True, **options})
 
 
-def report_step(*campaigns: Campaign, more: str = "") -> NextStep:
+def report_step(*campaigns: Campaign, more: str = "") -> SuggestedCommand:
     """The command that writes a report of `campaigns`; `more`: added to the phrase that says what it does."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
-    return NextStep(words, f"draws everything on one page{more}", reports=True)
+    return SuggestedCommand(words, f"draws everything on one page{more}", reports=True)
 
 
 def export_command(campaign: Campaign) -> str:
     """The command line that writes the timelines of a campaign for Perfetto."""
-    return NextStep(("export", str(campaign.folder)), "", {"format": "trace", "output": "trace.json"}).command
+    return SuggestedCommand(("export", str(campaign.folder)), "", {"format": "trace", "output": "trace.json"}).command
 
 
 def _recorded_options(campaign: Campaign) -> GivenOptions:
@@ -367,17 +376,17 @@ def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
     return old_options
 
 
-def _repeat_step(old_options: GivenOptions, does: str, **changed: str | bool) -> NextStep:
+def _repeat_step(old_options: GivenOptions, does: str, **changed: str | bool) -> SuggestedCommand:
     """The command that repeats a run with some options changed; without ``--extend``, unless `changed` has it."""
-    return NextStep((), does, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
+    return SuggestedCommand((), does, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
 
 
-def _tune_step(campaign: Campaign, old_options: GivenOptions, does: str, **changed: str) -> NextStep:
+def _tune_step(campaign: Campaign, old_options: GivenOptions, does: str, **changed: str) -> SuggestedCommand:
     """The command that repeats a tuning with some options changed; `does`: what it does, as a phrase."""
     words = () if campaign.command is None else tuple(campaign.command.argv)
     baseline = [str(old_options["config"])] if "config" in old_options else []
     options = {**_pick_options(old_options, set(old_options) - {"config", "json", "fresh", *changed}), **changed}
-    return NextStep(("tune", *baseline), does, options, command_words=words)
+    return SuggestedCommand(("tune", *baseline), does, options, command_words=words)
 
 
 def _add_chunk_option(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:

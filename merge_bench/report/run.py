@@ -15,7 +15,7 @@ from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
-from merge_bench.errors import Caution, UsageError, WrongResult
+from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.report import run_sections as sections
@@ -33,12 +33,12 @@ from merge_bench.report.next_step import (
     next_step_after_sweep,
 )
 from merge_bench.report.run_sections import write_energy
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison as comparing
-from merge_bench.view.content import Column, Page, caution_paragraphs
-from merge_bench.view.next_command import NextStep, service_machine_note, step_as_typed
+from merge_bench.view.content import Column, PageBuilder, warning_paragraphs
+from merge_bench.view.next_command import SuggestedCommand, service_machine_suffix, typed_command_unless_in_job
 from merge_bench.view.plot import merge
-from merge_bench.view.terminal import height_in_lines, open_page
+from merge_bench.view.terminal import height_in_lines, print_page_at_exit
 from merge_bench.view.text import format_cell, format_gib, format_ms, format_number, format_ratio, format_row_count
 
 LINES, COLUMNS = 23, 80
@@ -55,16 +55,16 @@ def print_campaign_report(
     details: bool = True,
     file: TextIO | None = None,
     width: int | None = None,
-    above: Collection[Caution] = (),
+    above: Collection[WarningMessage] = (),
     below: str = "",
 ) -> None:
     """Print the conclusion of `campaign`, and with `details` every table, on `file` (standard output).
 
     `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
-    `file`, `width`: as of `open_page`; `above`, `below`: as of `write_conclusion`.
+    `file`, `width`: as of `print_page_at_exit`; `above`, `below`: as of `write_conclusion`.
     """
     summary = summarize_campaign(campaign) if document is None else document
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         if details:
             for run, run_document in zip(campaign.runs, run_documents(summary), strict=True):
                 write_run_details(page, campaign, run, run_document)
@@ -75,7 +75,7 @@ def print_campaign_report(
         )
 
 
-def write_run_details(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
+def write_run_details(page: PageBuilder, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Put every table of a run on a page."""
     if run.plan.command is not None:
         write_command_details(page, CommandRun(run.config.name, 0, run, document))
@@ -90,18 +90,18 @@ def write_run_details(page: Page, campaign: Campaign, run: Run, document: RunDoc
             page.add_named_values(("Limited by", sections.describe_bottleneck(document)))
         sections.write_iterations(page, launches, mark)
         if run.is_imported:
-            page.keep_note(f"workers, phases, link: {sections.why_figures_absent(document)}")
+            page.collect_footnote(f"workers, phases, link: {sections.why_figures_absent(document)}")
         else:
             sections.write_workers(page, document, aggregate.worker_figures(launches), mark)
-            page.add_drawing(lambda: merge.worker_bandwidth_chart(run))
-            page.add_drawing(lambda: merge.phases_chart(run))
-            if page.whole and not (chart := merge.timeline_chart(campaign, run)).empty:
-                page.add_drawing(lambda: chart)
+            page.add_lazy_chart(lambda: merge.worker_bandwidth_chart(run))
+            page.add_lazy_chart(lambda: merge.worker_phases_chart(run))
+            if page.whole and not (chart := merge.timeline_chart(campaign, run)).is_empty:
+                page.add_lazy_chart(lambda: chart)
                 page.add_paragraph(
                     f"For https://ui.perfetto.dev, with all recorded iterations: {export_command(campaign)}"
                 )
             sections.write_pair_tables(page, launches, mark)
-            page.add_drawing(lambda: merge.pair_rates_chart(run, document.lanes))
+            page.add_lazy_chart(lambda: merge.pair_rates_chart(run, document.lanes))
             sections.write_link_limit(page, document, mark)
             sections.write_memory_rate(page, document, mark)
             write_energy(page, document, mark)
@@ -110,17 +110,17 @@ def write_run_details(page: Page, campaign: Campaign, run: Run, document: RunDoc
     sections.write_traffic(page, document.traffic)
     page.add_heading("Verification")
     sections.write_verification(page, document)
-    page.add_kept_notes()
+    page.add_collected_footnotes()
 
 
 def write_conclusion(
-    page: Page,
+    page: PageBuilder,
     campaign: Campaign,
     documents: Sequence[RunDocument],
     records: str,
     *,
     whole: bool = False,
-    above: Collection[Caution] = (),
+    above: Collection[WarningMessage] = (),
     below: str = "",
 ) -> None:
     """Put the conclusion of `campaign` on a page; `documents`: those of its runs.
@@ -140,17 +140,17 @@ def write_conclusion(
         began = len(page.blocks)
     for text in sections.error_lines([one for one in documents if one.error is None or one.error.message != below]):
         page.add_paragraph(text, "bold red")
-    end = Page(plain=page.plain, whole=page.whole)
+    end = PageBuilder(plain=page.plain, whole=page.whole)
     if step is not None:
         quietly, step = step.quiet_host_advice(campaign), step.with_service_advice(campaign)
         if not page.whole:  # a report is read elsewhere, too
-            step = step_as_typed(step)
+            step = typed_command_unless_in_job(step)
         if step is not None and not (page.whole and step.reports):
             end.add_next_command(step.command, step.does)
             if quietly:
                 end.add_paragraph(f"      ({quietly})", "dim")
     if not page.whole:  # a report names them with the environment
-        end.add_unwrapped(f"Records: {records}{service_machine_note()}")
+        end.add_unwrapped_line(f"Records: {records}{service_machine_suffix()}")
     warnings = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in above))
     if all(one.imported is not None for one in documents):  # the line above the figures says so
         warnings = [each for each in warnings if each.code != diagnostics.UNVERIFIED]
@@ -189,7 +189,7 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
     if len(comparisons) != 1:
         return "", True
     (verdict,) = comparisons
-    better = comparing.word_for_better(verdict.unit)
+    better = comparing.improvement_adjective(verdict.unit)
     much = f", {format_ratio(verdict.ratio)} × as {better} in {metric}" if verdict.ratio is not None else ""
     return (
         f"{verdict.verdict}: {comparing.title_of_comparison(verdict)}{much}",
@@ -197,7 +197,7 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
     )
 
 
-def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
+def _write_run_conclusion(page: PageBuilder, run: Run, document: RunDocument) -> None:
     """Put what ran, the verification and the figures of one run on a page."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {document.run_id}", "bold cyan")
@@ -215,10 +215,10 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
     if measured.launches:
         mark = None if document.imported is not None else VerificationState(proof.state).figure_mark
         sections.write_time_and_rates_table(page, document, mark)
-        page.add_named_values(*_conclusion_values(document), mark=mark)
+        page.add_named_values(*_conclusion_values(document), row_mark=mark)
         if page.whole:
-            measured_phases, runs = merge.phases_chart(run), [merge.LabelledRun(document.config.name, 0, run)]
-            page.add_chart(merge.iterations_chart(runs) if measured_phases.empty else measured_phases)
+            measured_phases, runs = merge.worker_phases_chart(run), [merge.LabelledRun(document.config.name, 0, run)]
+            page.add_chart(merge.iteration_throughput_chart(runs) if measured_phases.is_empty else measured_phases)
 
 
 def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
@@ -263,8 +263,8 @@ def _why_unlike_bandwidth(document: RunDocument) -> str:
 
 
 def _write_sweep_conclusion(
-    page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str
-) -> NextStep | None:
+    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], below: str
+) -> SuggestedCommand | None:
     """Put a table of the runs, and a verdict on each config, on a page; returns the next command."""
     if not page.whole:
         write_runs_table(page, documents, campaign.run_labels)
@@ -276,8 +276,8 @@ def _write_sweep_conclusion(
 
 
 def _write_command_conclusion(
-    page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str
-) -> NextStep | None:
+    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], below: str
+) -> SuggestedCommand | None:
     """Put what ran, its figures, and a verdict on each config on a page; returns the next command."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
@@ -293,7 +293,7 @@ def main_metric_name(campaigns: Sequence[Campaign]) -> str:
 
 
 def write_verdicts(
-    page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int], below: str = ""
+    page: PageBuilder, campaigns: Sequence[Campaign], looks: Mapping[str, int], below: str = ""
 ) -> list[Comparison]:
     """Put the verdict on each run against its baseline, and a drawing of them, on a page; returns the comparisons.
 
@@ -310,26 +310,28 @@ def write_verdicts(
         page.add_heading(f"Verdicts on {metric}")
     for comparison in comparisons:
         page.add_paragraph(comparing.title_of_comparison(comparison))
-        comparing.write_verdict(page, comparison, indent=2, below=below)
-    page.add_drawing(lambda: merge.speedup_chart(document, metric, looks))
+        comparing.write_verdict(page, comparison, indent=2, text_below=below)
+    page.add_lazy_chart(lambda: merge.speedup_chart(document, metric, looks))
     return comparisons
 
 
-def _write_first_warnings(page: Page, warnings: Sequence[Caution], room: int | None) -> None:
+def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage], room: int | None) -> None:
     """Put as many warnings on a page as fit in `room` lines, but at least one; None: all of them."""
     for at, caution in enumerate(warnings):
-        lines = caution_paragraphs(caution)
+        lines = warning_paragraphs(caution)
         if room is not None:
             left = len(warnings) - at
             room -= height_in_lines(lines, COLUMNS)
             if at and room < (left > 1):
-                page.add_paragraph(f"{plural(left, 'more warning')} with `show --details`, and in the report", "dim")
+                page.add_paragraph(
+                    f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim"
+                )
                 return
         page.sections[-1].blocks += lines
 
 
 def write_runs_table(
-    page: Page, documents: Sequence[RunDocument], names: Sequence[str], *, apart: bool = False
+    page: PageBuilder, documents: Sequence[RunDocument], names: Sequence[str], *, apart: bool = False
 ) -> None:
     """Put a table on a page: a row for each run, with the options that differ and are not in the runs' `names`.
 

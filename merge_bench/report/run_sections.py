@@ -9,16 +9,16 @@ from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
 from merge_bench.analysis.documents import GpuEnergy, PairTransports, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outlier_flags
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import UcxProtocolRange
-from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key, rank_matrix_columns
+from merge_bench.units import count_with_noun
+from merge_bench.view.content import Column, PageBuilder, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.text import NULL, format_cell, format_gib, format_mib, format_ms, format_number, format_row_count
-from merge_bench.view.titles import merge_keys_text, tables_text
+from merge_bench.view.titles import merge_keys_text, merged_tables_text
 
 _MOST_ROWS, _MOST_WORKERS = 20, 64
 _ROWS_AT_ENDS = 5
@@ -48,7 +48,7 @@ def hosts_of_run(document: RunDocument) -> list[str]:
     return list(dict.fromkeys(worker.host for worker in document.bandwidth_bytes_per_second.per_worker))
 
 
-def write_run_header(page: Page, document: RunDocument) -> None:
+def write_run_header(page: PageBuilder, document: RunDocument) -> None:
     """Put a heading, and names and values of what a run merged and how, on a page."""
     plan, config = RecordedPlan.from_options(document.plan), document.config
     facts = [
@@ -82,17 +82,17 @@ def write_run_header(page: Page, document: RunDocument) -> None:
     for name, value in config.variables.items():
         page.add_paragraph(f"{name}={value}", indent=2)
     if document.measured.data_bytes is None:
-        page.keep_note("unknown: no launch started")
+        page.collect_footnote("unknown: no launch started")
 
 
-def write_import_origin(page: Page, document: RunDocument) -> None:
+def write_import_origin(page: PageBuilder, document: RunDocument) -> None:
     source = document.imported
     if source is None:
         return
     head = source.headline
     if head is None:
         page.add_heading(f"Printed by {source.program} (imported; not verified by merge_bench)")
-        page.add_named_values(("File", source.file), mark=UNVERIFIED)
+        page.add_named_values(("File", source.file), row_mark=UNVERIFIED)
         return
     page.add_heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
     page.add_named_values(
@@ -100,7 +100,7 @@ def write_import_origin(page: Page, document: RunDocument) -> None:
         ("Wall-clock of all iterations (s)", format_number(head.wall_seconds)),
         ("Bandwidth (GiB/s)", format_gib(head.bandwidth_bytes_per_second)),
         ("Throughput: all bytes ÷ that wall-clock (GiB/s)", format_gib(head.throughput_bytes_per_second)),
-        mark=UNVERIFIED,
+        row_mark=UNVERIFIED,
     )
 
 
@@ -113,9 +113,11 @@ def _chunk_size_text(plan: RecordedPlan) -> str:
 def describe_run(document: RunDocument) -> str:
     """A sentence on what a run merged, where, with which options, and how often."""
     plan, data = RecordedPlan.from_options(document.plan), document.measured.data_bytes
-    what = tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
+    what = merged_tables_text(plan) or _chunk_size_text(plan) + (
+        " rows per chunk" if plan.rows_per_chunk is not None else ""
+    )
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
-    workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
+    workers = f"{NULL} workers" if plan.workers is None else count_with_noun(plan.workers, "worker")
     of_data = f" of {format_gib(data)} GiB" if data is not None else ""
     side = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     how = f" with {plan.distribution}{side}" if side or plan.distribution_reason else ""  # nothing for the default
@@ -123,7 +125,7 @@ def describe_run(document: RunDocument) -> str:
     return (
         f"{what}; {workers}{_on_hosts_text(hosts_of_run(document))}; engine {plan.engine or NULL}"
         f", exchange {plan.exchange or NULL}{how}, config {document.config.name};"
-        f" {plural(document.measured.iterations, 'iteration')}{of_data} {_launch_counts_text(document)}"
+        f" {count_with_noun(document.measured.iterations, 'iteration')}{of_data} {_launch_counts_text(document)}"
     )
 
 
@@ -138,11 +140,11 @@ def _on_hosts_text(hosts: Sequence[str]) -> str:
 def _launch_counts_text(document: RunDocument) -> str:
     """The launches of a run, as text: ``in 1 launch, after 1 warm-up``."""
     launched, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
-    launches = plural(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
+    launches = count_with_noun(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
-def write_time_and_rates_table(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_time_and_rates_table(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
     printed = ", as printed" if document.imported is not None else ""
     parts = (
         ("Wall-clock", "ms", format_ms, document.wall_seconds),
@@ -156,21 +158,23 @@ def write_time_and_rates_table(page: Page, document: RunDocument, mark: str | No
             ends = ((spread.quartiles, NULL), (least_most, NULL), (spread.ci95, ""))
             texts = [without if not both or None in both else "–".join(map(form, both)) for both, without in ends]
             cells.append((f"{name}{printed} ({unit})", form(spread.median), *texts))
-    page.add_table(*columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
+    page.add_table(
+        *columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), row_mark=mark
+    )
 
 
-def write_totals(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_totals(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
     """Put a table of a run's wall-clock time and rates on a page, and a line about the interval."""
     page.add_heading("Totals (median over launches; quartiles, min and max over iterations)")
     write_time_and_rates_table(page, document, mark)
     write_interval_note(page, document)
 
 
-def write_interval_note(page: Page, document: RunDocument) -> None:
+def write_interval_note(page: PageBuilder, document: RunDocument) -> None:
     """Put a line about the interval of a run's medians on a page, or keep a note on why there is none."""
     wall, launches = document.wall_seconds, document.measured.launches
     if wall.ci95_ranks is None or wall.ci95_coverage is None:
-        page.keep_note(f"95 % interval: needs at least 6 launches; this run has {launches}")
+        page.collect_footnote(f"95 % interval: needs at least 6 launches; this run has {launches}")
     else:
         first, last = wall.ci95_ranks
         page.add_paragraph(
@@ -193,7 +197,7 @@ def describe_bottleneck(document: RunDocument) -> str:
     )
 
 
-def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+def write_iterations(page: PageBuilder, launches: Sequence[Launch], mark: str | None) -> None:
     cells: list[Sequence[str]] = []
     for launch in launches:
         number = str(launch.index) if len(launches) > 1 else ""
@@ -209,25 +213,25 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
         cells = [*first, ["…" if any(column) else "" for column in zip(*first, *last, strict=True)], *last]
     page.add_heading("Iterations")
     headings = ("Launch", "Iteration", "Wall-clock\n(ms)", "Bandwidth\n(GiB/s)", "Throughput\n(GiB/s)", "")
-    page.add_table(*columns_from_rows(headings, cells, [5]), mark=mark)
+    page.add_table(*columns_from_rows(headings, cells, [5]), row_mark=mark)
     if long:
         page.add_paragraph(
             f"Shown: the first and last {_ROWS_AT_ENDS} of {count:,} iterations; the records contain all.", "dim"
         )
 
 
-def write_link_limit(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_link_limit(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
     """Put the link limit of a worker, and the share of it that the exchange reached, on a page."""
     limits = document.link
     if limits is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
-        page.keep_note(f"link, transports: {why_figures_absent(document)}")
+        page.collect_footnote(f"link, transports: {why_figures_absent(document)}")
         return
     page.add_heading("Link")
     if limits is None:
         page.add_named_values(
-            ("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark
+            ("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), row_mark=mark
         )
-        page.keep_note(f"link limit: {why_figures_absent(document)}")
+        page.collect_footnote(f"link limit: {why_figures_absent(document)}")
         return
     limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.from_options(document.plan).pipeline
     shown = [
@@ -241,14 +245,14 @@ def write_link_limit(page: Page, document: RunDocument, mark: str | None) -> Non
     shown.append(("Exchange speed (% of link limit)", percent_of_limit(limits.fraction)))
     if pipelined:
         shown.append(("Wall-clock ÷ bytes at the link limit (×)", format_number(limits.wall_ratio)))
-    page.add_named_values(*shown, mark=mark)
+    page.add_named_values(*shown, row_mark=mark)
     if pipelined:
         page.add_paragraph(
             "Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim"
         )
 
 
-def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_memory_rate(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
     rates = document.memory_rate
     if rates is not None:
         page.add_heading("Memory")
@@ -256,11 +260,11 @@ def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> No
             ("Copy rate of a worker (GiB/s)", format_gib(rates.copy_bytes_per_second)),
             ("Partition (% of the copy rate)", percent_of_limit(rates.partition_fraction)),
             ("Join (% of the copy rate)", percent_of_limit(rates.join_fraction)),
-            mark=mark,
+            row_mark=mark,
         )
 
 
-def write_verification(page: Page, document: RunDocument) -> None:
+def write_verification(page: PageBuilder, document: RunDocument) -> None:
     proof = document.verification
     match VerificationState(proof.state):
         case VerificationState.OFF:
@@ -282,11 +286,13 @@ def write_verification(page: Page, document: RunDocument) -> None:
                 f"verified: {format_row_count(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green"
             )
         case VerificationState.MISSING:
-            passed = f"{plural(proof.checks, 'check')} passed"
+            passed = f"{count_with_noun(proof.checks, 'check')} passed"
             page.add_paragraph(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
-def write_errors_and_warnings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
+def write_errors_and_warnings(
+    page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[WarningMessage] = ()
+) -> None:
     """Put the errors and warnings of all runs, and the warnings `others`, on a page, each once."""
     errors = error_lines(documents)
     if errors:
@@ -297,7 +303,7 @@ def write_errors_and_warnings(page: Page, documents: Sequence[RunDocument], othe
     write_warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
 
 
-def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
+def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[WarningMessage]) -> None:
     """Put the first warnings of each kind, with remedies, and the number of further ones on a page."""
     if cautions:
         page.add_heading("Warnings")
@@ -312,7 +318,7 @@ def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
             page.add_paragraph(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
-def leaves_warnings_out(cautions: Sequence[Caution]) -> bool:
+def leaves_warnings_out(cautions: Sequence[WarningMessage]) -> bool:
     """Whether `write_warnings_by_kind` would leave some of `cautions` out."""
     return any(len(alike) > _SHOWN_OF_A_KIND for alike in group_by_key(cautions, lambda caution: caution.code).values())
 
@@ -328,7 +334,7 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     return lines
 
 
-def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+def write_workers(page: PageBuilder, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
     shown = list(workers)
     if len(workers) > _MOST_WORKERS and not page.whole:
         slowest = sorted(workers, key=lambda w: (w.bandwidth.mean is None, w.bandwidth.mean or 0.0, w.rank))
@@ -358,7 +364,7 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
         Column("", [", ".join(text for _, text in remarks_of.get(w.rank, ())) for w in shown], text=True),
     ]
     page.add_heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
-    page.add_wide_table(who, speed, load, mark=mark)
+    page.add_wide_table(who, speed, load, row_mark=mark)
     if len(shown) < len(workers):
         page.add_paragraph(
             f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim"
@@ -366,12 +372,12 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
     columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
     lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
     if lacking:
-        page.keep_note(f"{', '.join(lacking)}: {why_figures_absent(document)}")
+        page.collect_footnote(f"{', '.join(lacking)}: {why_figures_absent(document)}")
     if any(w.memory.peak is None for w in shown):
-        page.keep_note("peak memory: not measured")
+        page.collect_footnote("peak memory: not measured")
 
 
-def write_pair_tables(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+def write_pair_tables(page: PageBuilder, launches: Sequence[Launch], mark: str | None) -> None:
     """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
     traffic = worker_pair_figures(launches)
     if not traffic or not (
@@ -379,11 +385,11 @@ def write_pair_tables(page: Page, launches: Sequence[Launch], mark: str | None) 
     ):
         return
     page.add_heading("Pairs: data sent per iteration (MiB), from row to column")
-    page.add_table(*sizes, mark=mark)
+    page.add_table(*sizes, row_mark=mark)
     rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
     if rates:
         page.add_heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
-        page.add_table(*rank_matrix_columns({pair: format_gib(rate) for pair, rate in rates.items()}), mark=mark)
+        page.add_table(*rank_matrix_columns({pair: format_gib(rate) for pair, rate in rates.items()}), row_mark=mark)
 
 
 def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
@@ -427,14 +433,14 @@ def peak_per_input(memory: WorkerPeak) -> float | None:
     return memory.above_imports / memory.input if memory.above_imports is not None and memory.input else None
 
 
-def write_energy(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_energy(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
     """Put the energy of a merge, and a row for each GPU, on a page; nothing where no GPU or energy could be read."""
     energy = document.energy
     if energy is None or (energy.joules_per_merge is None and not energy.gpus and not energy.hosts):
         return
     page.add_heading("Energy and clocks during the timed iterations")
     of = f" ({energy.counts})" if energy.counts else ""
-    page.add_named_values(("Energy per merge (J)", format_number(energy.joules_per_merge) + of), mark=mark)
+    page.add_named_values(("Energy per merge (J)", format_number(energy.joules_per_merge) + of), row_mark=mark)
     gpus = energy.gpus
     if gpus:
         several = len({gpu.host for gpu in gpus}) > 1
@@ -447,7 +453,7 @@ def write_energy(page: Page, document: RunDocument, mark: str | None) -> None:
             Column("Memory clock\n(MHz)", [_power_of_limit_text(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
             Column("Temperature\n(°C)", [format_cell(gpu.celsius) for gpu in gpus]),
             Column("Throttled", [_throttling_text(gpu) for gpu in gpus], text=True),
-            mark=mark,
+            row_mark=mark,
         )
         page.add_paragraph(
             "Power and clocks: of the most that the GPU may take. Clocks: as read before and after.", "dim"
@@ -458,10 +464,10 @@ def write_energy(page: Page, document: RunDocument, mark: str | None) -> None:
             Column("Packages", [str(host.packages) for host in energy.hosts]),
             Column("Energy per\nmerge (J)", [format_number(host.joules_per_merge) for host in energy.hosts]),
             Column("Mean power\n(W)", [format_number(host.watts) for host in energy.hosts]),
-            mark=mark,
+            row_mark=mark,
         )
     for reason in energy.unknown:
-        page.keep_note(f"energy unknown: {reason}")
+        page.collect_footnote(f"energy unknown: {reason}")
 
 
 def _power_of_limit_text(value: float | None, limit: float | None) -> str:
@@ -478,7 +484,7 @@ def _throttling_text(gpu: GpuEnergy) -> str:
     return ", ".join([*counted, *seen]) or (NULL if gpu.throttled_share is None and gpu.reasons is None else "no")
 
 
-def write_selected_transports(page: Page, lanes: Sequence[PairTransports], requested: Mapping[str, str]) -> None:
+def write_selected_transports(page: PageBuilder, lanes: Sequence[PairTransports], requested: Mapping[str, str]) -> None:
     """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
     if not lanes:
         return
@@ -498,7 +504,7 @@ def write_selected_transports(page: Page, lanes: Sequence[PairTransports], reque
     page.add_table(*columns_from_rows(("Pairs", "Placement", "Transports selected"), rows, range(3)))
 
 
-def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
+def write_protocols(page: PageBuilder, groups: Sequence[Protocols]) -> None:
     """Put a table of the protocols that UCX selected, by memory and message size, on a page."""
     rows = [(one.pairs, each) for one in groups for each in one.ranges]
     if not rows:
@@ -518,7 +524,7 @@ def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
         )
 
 
-def write_traffic(page: Page, counts: Sequence[Traffic]) -> None:
+def write_traffic(page: PageBuilder, counts: Sequence[Traffic]) -> None:
     if not counts:
         return
     hosts = list(dict.fromkeys(one.host for one in counts))

@@ -12,10 +12,10 @@ from merge_bench.config.check import BRINGS_CODE, ConfigCheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import WorkerBinding
 from merge_bench.report.run_sections import write_protocols, write_selected_transports
-from merge_bench.units import plural
-from merge_bench.view.content import Page, columns_from_rows, group_by_key, rank_matrix_columns
+from merge_bench.units import count_with_noun
+from merge_bench.view.content import PageBuilder, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.streams import print_document
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 
 _REMARKS = ("unknown", "invalid", BRINGS_CODE, "module-absent", "no-effect", "deprecated")
 _STYLES = {WARN: "yellow", BAD: "bold red"}
@@ -43,7 +43,7 @@ def print_config_check(
         remark = "" if any(setting.message in text for text in below) else setting.message
         line = str(setting.line or "")
         rows.append((line, f"{setting.name}={setting.value}", setting.state, setting.source, remark))
-    with open_page(file) as page:
+    with print_page_at_exit(file) as page:
         page.add_heading(f"{result.config.path} against UCX {result.ucx or '(none installed)'}")
         page.add_table(*columns_from_rows(("Line", "Setting", "State", "Source", "Remark"), rows, range(1, 5)))
         for conflict in result.conflicts:
@@ -58,8 +58,8 @@ def print_config_check(
         if result.ok:
             warnings = len(result.conflicts) + len(result.warnings)
             remarks = sum(setting.state in _REMARKS for setting in settings)
-            counts = [plural(warnings, "warning")] if warnings else []
-            counts += [f"{plural(remarks, 'setting')} with a remark"] if remarks else []
+            counts = [count_with_noun(warnings, "warning")] if warnings else []
+            counts += [f"{count_with_noun(remarks, 'setting')} with a remark"] if remarks else []
             page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 
@@ -72,7 +72,7 @@ def _compare_release(result: ConfigCheckResult, other: ConfigCheckResult) -> Che
     return CheckedRelease(ucx=other.ucx or "", ok=other.ok, variables=differing)
 
 
-def _write_release(page: Page, release: CheckedRelease) -> None:
+def _write_release(page: PageBuilder, release: CheckedRelease) -> None:
     """Put what another release of UCX reads otherwise on a page."""
     reads = "reads these settings otherwise" if release.variables else "reads the config in the same way"
     page.add_paragraph(f"UCX {release.ucx} {reads}{'' if release.ok else ', and `run` refuses it'}")
@@ -102,7 +102,7 @@ def print_doctor_findings(
     findings: Sequence[Finding], file: TextIO | None = None, *, bindings: Sequence[WorkerBinding] = ()
 ) -> None:
     """Print tables of the findings of ``doctor`` and of workers, then the effect and remedy of each problem."""
-    with open_page(file) as page:
+    with print_page_at_exit(file) as page:
         hosts = {finding.host for finding in findings if finding.host}
         page.add_heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
         rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.fact) for each in findings]
@@ -125,10 +125,10 @@ def print_doctor_findings(
 
 def print_transports(document: TransportsDocument, *, show_available: bool) -> None:
     """Print the transports of a cluster on standard output."""
-    with open_page() as page:
+    with print_page_at_exit() as page:
         write_selected_transports(page, document.pairs, document.requested)
         cells = {(pair.from_rank, pair.to_rank): " ".join(pair.transports) or "none" for pair in document.pairs}
-        if columns := rank_matrix_columns(cells, text=True):
+        if columns := rank_matrix_columns(cells, are_texts=True):
             page.add_heading("Transports from a worker (row) to another (column)")
             page.add_table(*columns)
         groups_of_pairs = []
@@ -148,7 +148,7 @@ def print_transports(document: TransportsDocument, *, show_available: bool) -> N
         page.add_warnings(document.warnings)
 
 
-def write_bindings(page: Page, bindings: Sequence[WorkerBinding]) -> None:
+def write_bindings(page: PageBuilder, bindings: Sequence[WorkerBinding]) -> None:
     """Put a table of the workers with their GPUs, NUMA nodes and RDMA ports on a page, if there is a GPU or a port."""
     if not any(each.gpu is not None or each.ports or each.near for each in bindings):
         return

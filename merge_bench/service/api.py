@@ -31,11 +31,11 @@ from merge_bench.records.writer import RECORDS
 from merge_bench.regressions.document import HistoryDocument, load_history
 from merge_bench.service import documents as d
 from merge_bench.service import runner
-from merge_bench.service.job_rules import JobRules, typed_command
+from merge_bench.service.job_rules import JobRules, typed_command_line
 from merge_bench.service.runner import LOG, JobRunner
-from merge_bench.service.store import LOCAL, NAME, RequestRefused, ServiceStore, Sessions, Token
+from merge_bench.service.store import LOCAL, NAME, LoginSessions, RequestRefused, ServiceStore, Token
 from merge_bench.view.text import mark_unprintable
-from merge_bench.view.titles import title_of_entry
+from merge_bench.view.titles import title_of_result_entry
 
 _LOG_BYTES = 16 << 10
 _LOGGER = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _NoFields = msgspec.defstruct("_NoFields", (), forbid_unknown_fields=True)
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """At most `queue` waiting jobs, `job_seconds` of a job, `requests` in a minute of a token, `body_bytes` each."""
+    """Limits of a service: waiting jobs, seconds of a job, requests of a token in a minute, bytes of a request."""
 
     queue: int = 1000
     job_seconds: float = 4 * 3600.0
@@ -53,8 +53,8 @@ class ServiceLimits:
 
 
 @dataclass(frozen=True)
-class Service:
-    """The service as the answers of requests use it: its database, runner, rules, limits and results.
+class ServiceContext:
+    """What the answers of requests use of the service: its database, runner, rules, limits and results.
 
     `hosts`: the values of the header ``Host`` that name this service; `scheme`: http or https; `waiting`: limits how
     many requests wait for `slow`, the thread that reads results; `read_only`: the sentence that a page shows if it may
@@ -78,12 +78,12 @@ class Service:
     waiting: Semaphore = field(default_factory=lambda: Semaphore(8))
 
     @functools.cached_property
-    def page_sessions(self) -> Sessions:
+    def page_sessions(self) -> LoginSessions:
         """The logins to the service's pages."""
-        return Sessions(self.store, clock=self.clock)
+        return LoginSessions(self.store, clock=self.clock)
 
     def too_many_requests(self, client: object) -> bool:
-        """Count a request of this client; returns whether it has made too many in this minute."""
+        """Count a request of this client; returns whether the client has made too many requests in this minute."""
         minute = self.clock() // 60
         if minute not in self.counts:
             self.counts.clear()
@@ -92,127 +92,139 @@ class Service:
 
 
 class AuthorizedRequest(NamedTuple):
-    """A request that passed the checks: the token of who sent it; the number or name in its path (for a route without
-    tokens, its header ``Host``); its body or query."""
+    """A request that passed the checks.
+
+    `token`: that of the sender; `key`: the number or name in its path, or for a route without tokens its header
+    ``Host``; `value`: its body or query.
+    """
 
     token: Token
     key: str
     value: Any
 
 
-def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
+def add_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Queue a job."""
-    request: d.JobRequest = authorized.value
-    if request.key is not None and (not request.key.isprintable() or request.key.startswith(runner.KEY_PREFIX)):
+    job_request: d.JobRequest = request.value
+    if job_request.key is not None and (
+        not job_request.key.isprintable() or job_request.key.startswith(runner.KEY_PREFIX)
+    ):
         raise UsageError(
             f"the key of a job contains only printable characters, and does not begin with {runner.KEY_PREFIX!r}"
         )
-    words, most = service.rules.command_words(request), service.limits.queue
+    words, most = service.rules.command_arguments(job_request), service.limits.queue
     row, new = service.store.add_job(
-        authorized.token.name, words, request.settings, most_queued=most, resume=request.resume, key=request.key
+        request.token.name,
+        words,
+        job_request.settings,
+        most_queued=most,
+        resume=job_request.resume,
+        request_key=job_request.key,
     )
     if new:
-        service.runner.look_for_jobs()
-    return _job_document(service, row, authorized)
+        service.runner.look_for_jobs_now()
+    return _job_document(service, row, request)
 
 
-def list_jobs(service: Service, authorized: AuthorizedRequest) -> d.Jobs:
+def list_jobs(service: ServiceContext, request: AuthorizedRequest) -> d.JobList:
     """List jobs, the newest first."""
-    rows = service.store.list_jobs(limit=authorized.value.limit, offset=authorized.value.offset)
-    return d.Jobs(jobs=[_job_document(service, row, authorized) for row in rows])
+    rows = service.store.list_jobs(limit=request.value.limit, offset=request.value.offset)
+    return d.JobList(jobs=[_job_document(service, row, request) for row in rows])
 
 
-def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
+def show_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
-    row = _requested_job(service, authorized)
-    result = service.runner.find_result(row) if row.state == "running" else row.result
+    row = _find_requested_job(service, request)
+    result = service.runner.find_result_name(row) if row.state == "running" else row.result
     log = read_last_bytes(service.runner.job_folder(row.id) / LOG, _LOG_BYTES)
-    return msgspec.structs.replace(_job_document(service, row, authorized), log=log, result=result)
+    return msgspec.structs.replace(_job_document(service, row, request), log=log, result=result)
 
 
-def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
+def find_records_file(service: ServiceContext, request: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
-    name = show_job(service, authorized).result
+    name = show_job(service, request).result
     if name is None or not is_result_folder(folder := service.results.path / name):
         raise RequestRefused(404, "no-records", "this job has no records")
     return folder / RECORDS
 
 
-def cancel_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
+def cancel_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
-    row = _requested_job(service, authorized)
-    if not _may_cancel(authorized.token, row):
+    row = _find_requested_job(service, request)
+    if not _may_cancel_job(request.token, row):
         raise RequestRefused(403, "not-yours", "this job belongs to another token")
     changed = service.store.cancel_job(row.id)
-    service.runner.look_for_jobs()
-    return _job_document(service, changed or row, authorized)
+    service.runner.look_for_jobs_now()
+    return _job_document(service, changed or row, request)
 
 
-def add_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedule:
+def add_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.Schedule:
     """Add a schedule."""
-    return runner.add_schedule(service.store, service.rules, authorized.token.name, authorized.value)
+    return runner.add_schedule(service.store, service.rules, request.token.name, request.value)
 
 
-def list_schedules(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
+def list_schedules(service: ServiceContext, request: AuthorizedRequest) -> d.ScheduleList:
     """List schedules by name."""
-    return d.Schedules(schedules=service.store.list_schedules())
+    return d.ScheduleList(schedules=service.store.list_schedules())
 
 
-def remove_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
-    """Remove a schedule, and list the others. A job that it has queued stays."""
-    if not service.store.remove_schedule(authorized.key, authorized.token.name):
+def remove_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.ScheduleList:
+    """Remove a schedule, and list the others. Jobs that the schedule has queued stay in the queue."""
+    if not service.store.remove_schedule(request.key, request.token.name):
         raise RequestRefused(404, "no-such-schedule", "this token has no schedule with this name")
-    return list_schedules(service, authorized)
+    return list_schedules(service, request)
 
 
-def list_commands(service: Service, authorized: AuthorizedRequest) -> d.NamedCommands:
+def list_named_commands(service: ServiceContext, request: AuthorizedRequest) -> d.NamedCommandList:
     """List the commands that the operator named, which jobs of exec can run."""
     named = sorted(service.rules.commands.items())
-    return d.NamedCommands(commands=[d.NamedCommand(name=name, command=shlex.join(argv)) for name, argv in named])
+    return d.NamedCommandList(commands=[d.NamedCommand(name=name, command=shlex.join(argv)) for name, argv in named])
 
 
-def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
+def list_results(service: ServiceContext, request: AuthorizedRequest) -> d.ResultList:
     """List stored results, the newest first."""
     stored = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
-    page = stored[authorized.value.offset :][: authorized.value.limit]
-    return d.Results(results=list(map(_result_row, page)), total=len(stored))
+    page = stored[request.value.offset :][: request.value.limit]
+    return d.ResultList(results=list(map(_listed_result, page)), total=len(stored))
 
 
-def show_history(service: Service, authorized: AuthorizedRequest) -> HistoryDocument:
+def show_history(service: ServiceContext, request: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
-    query = msgspec.structs.asdict(authorized.value)
+    query = msgspec.structs.asdict(request.value)
     return load_history([service.results.path], most=query.pop("limit"), **query)
 
 
-def health(service: Service, authorized: AuthorizedRequest) -> d.Health:
+def show_health(service: ServiceContext, request: AuthorizedRequest) -> d.ServiceHealth:
     """Say whether the service can run jobs. Needs no token."""
     if not service.runner.can_run_jobs:
         raise RequestRefused(503, "not-running", "the service cannot run jobs")
-    return d.Health(ok=True)
+    return d.ServiceHealth(ok=True)
 
 
-def prove(service: Service, authorized: AuthorizedRequest) -> d.Proof:
+def show_token_proof(service: ServiceContext, request: AuthorizedRequest) -> d.TokenProof:
     """Prove to a client that the service knows its token, before the client sends it. Needs no token."""
-    return d.Proof(proof=service.store.make_proof(authorized.value.token, authorized.value.nonce, authorized.key))
+    return d.TokenProof(
+        proof=service.store.make_proof_for_identifier(request.value.token, request.value.nonce, request.key)
+    )
 
 
-def describe(service: Service, authorized: AuthorizedRequest) -> dict[str, Any]:
+def show_openapi_document(service: ServiceContext, request: AuthorizedRequest) -> dict[str, Any]:
     """Describe this interface as an OpenAPI document."""
     return openapi_document(ROUTES, __version__)
 
 
 @dataclass(frozen=True)
-class Route:
+class ApiRoute:
     """A route of the HTTP interface: method, path, role, and the function that answers.
 
-    `role`: that its token needs, None if it needs no token; `takes`: the type of its body or query; `gives`: that of
-    its answer; `slow`: one of these is answered at a time.
+    `role`: the role that a token needs, None if the route needs no token; `takes`: the type of its body or query;
+    `gives`: the type of its answer; `slow`: whether only one such request is answered at a time.
     """
 
     method: str
     path: str
     role: d.Role | None
-    answer: Callable[[Service, AuthorizedRequest], Any]
+    answer: Callable[[ServiceContext, AuthorizedRequest], Any]
     takes: type[msgspec.Struct] | None = None
     gives: type[msgspec.Struct] | None = None
     status: int = 200
@@ -220,50 +232,50 @@ class Route:
     slow: bool = False
 
     @functools.cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Matches the paths of requests of this kind."""
+    def path_pattern(self) -> re.Pattern[str]:
+        """The regular expression of the paths that belong to this route; its groups are number and name."""
         return re.compile(self.path.replace("{id}", "([0-9]{1,18})").replace("{name}", f"({NAME})"))
 
 
 ROUTES = (
-    Route("POST", "/api/jobs", "run", add_job, d.JobRequest, d.Job, 201),
-    Route("GET", "/api/jobs", "read", list_jobs, d.PageQuery, d.Jobs),
-    Route("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
-    Route("GET", "/api/jobs/{id}/records", "read", show_records, content="application/x-ndjson"),
-    Route("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
-    Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
-    Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
-    Route("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.Schedules),
-    Route("GET", "/api/commands", "run", list_commands, None, d.NamedCommands),
-    Route("GET", "/api/results", "read", list_results, d.PageQuery, d.Results, slow=True),
-    Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
-    Route("GET", "/api/health", None, health, None, d.Health),
-    Route("GET", "/api/proof", None, prove, d.ProofQuery, d.Proof),
-    Route("GET", "/api/openapi.json", "read", describe),
+    ApiRoute("POST", "/api/jobs", "run", add_job, d.JobRequest, d.Job, 201),
+    ApiRoute("GET", "/api/jobs", "read", list_jobs, d.ListPageQuery, d.JobList),
+    ApiRoute("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
+    ApiRoute("GET", "/api/jobs/{id}/records", "read", find_records_file, content="application/x-ndjson"),
+    ApiRoute("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
+    ApiRoute("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
+    ApiRoute("GET", "/api/schedules", "read", list_schedules, None, d.ScheduleList),
+    ApiRoute("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.ScheduleList),
+    ApiRoute("GET", "/api/commands", "run", list_named_commands, None, d.NamedCommandList),
+    ApiRoute("GET", "/api/results", "read", list_results, d.ListPageQuery, d.ResultList, slow=True),
+    ApiRoute("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
+    ApiRoute("GET", "/api/health", None, show_health, None, d.ServiceHealth),
+    ApiRoute("GET", "/api/proof", None, show_token_proof, d.TokenProofQuery, d.TokenProof),
+    ApiRoute("GET", "/api/openapi.json", "read", show_openapi_document),
 )
 
 
-def _requested_job(service: Service, authorized: AuthorizedRequest) -> d.StoredJob:
-    if (row := service.store.find_job(int(authorized.key))) is None:
+def _find_requested_job(service: ServiceContext, request: AuthorizedRequest) -> d.StoredJob:
+    if (row := service.store.find_job(int(request.key))) is None:
         raise RequestRefused(404, "no-such-job", "there is no job with this number")
     return row
 
 
-def _may_cancel(token: Token, row: d.StoredJob) -> bool:
-    return token.role == "run" and token.name in (row.who, LOCAL)
+def _may_cancel_job(token: Token, job: d.StoredJob) -> bool:
+    return token.role == "run" and token.name in (job.who, LOCAL)
 
 
-def _job_document(service: Service, row: d.StoredJob, authorized: AuthorizedRequest) -> d.Job:
-    ahead = service.store.count_jobs_ahead(row.id) if row.state == "queued" else 0
-    cancellable = row.state in ("queued", "running") and not row.cancelled and _may_cancel(authorized.token, row)
-    schedule = re.match(f"{runner.KEY_PREFIX}({NAME}) ", row.key or "")
-    name, stored = schedule and schedule[1], msgspec.structs.asdict(row)
-    return d.Job(command=typed_command(row.words), schedule=name, ahead=ahead, cancellable=cancellable, **stored)
+def _job_document(service: ServiceContext, job: d.StoredJob, request: AuthorizedRequest) -> d.Job:
+    ahead = service.store.count_jobs_ahead(job.id) if job.state == "queued" else 0
+    cancellable = job.state in ("queued", "running") and not job.cancelled and _may_cancel_job(request.token, job)
+    schedule = re.match(f"{runner.KEY_PREFIX}({NAME}) ", job.key or "")
+    name, stored = schedule and schedule[1], msgspec.structs.asdict(job)
+    return d.Job(command=typed_command_line(job.words), schedule=name, ahead=ahead, cancellable=cancellable, **stored)
 
 
-def _result_row(entry: ResultEntry) -> d.ResultRow:
-    name, title, configs = entry.folder.name, title_of_entry(entry), list(entry.configs)
-    return d.ResultRow(
+def _listed_result(entry: ResultEntry) -> d.ListedResult:
+    name, title, configs = entry.folder.name, title_of_result_entry(entry), list(entry.configs)
+    return d.ListedResult(
         name=name, kind=entry.kind, title=title, status=entry.status, started=entry.started, configs=configs
     )
 
@@ -275,10 +287,10 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 
-def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
-    """The OpenAPI document of these routes, made of the structures that validate requests."""
+def openapi_document(routes: Sequence[ApiRoute], version: str) -> dict[str, Any]:
+    """The OpenAPI document of `routes`, made of the structures that validate requests."""
     types = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
-    _, schemas = msgspec.json.schema_components([*types, d.Refusal], ref_template=_SCHEMA_REFERENCE)
+    _, schemas = msgspec.json.schema_components([*types, d.RefusalResponse], ref_template=_SCHEMA_REFERENCE)
     for schema in schemas.values():
         schema["description"] = inspect.cleandoc(schema["description"])
     paths: dict[str, dict[str, Any]] = {}
@@ -292,7 +304,7 @@ def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     }
 
 
-def _openapi_operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _openapi_operation(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
     description = inspect.getdoc(route.answer)
     content = _openapi_json_content(route.gives.__name__) if route.gives else {route.content: {}}
     operation: dict[str, Any] = {
@@ -303,7 +315,7 @@ def _openapi_operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             str(route.status): {"description": description, "content": content},
             "default": {
                 "description": "The request was refused.",
-                "content": _openapi_json_content(d.Refusal.__name__),
+                "content": _openapi_json_content(d.RefusalResponse.__name__),
             },
         },
     }
@@ -322,10 +334,10 @@ def _openapi_json_content(name: str) -> dict[str, Any]:
 
 
 class ApiHandler(RequestHandler):
-    """Checks and answers a request, whatever its path."""
+    """Checks and answers a request of the HTTP interface, whatever its path."""
 
-    def initialize(self, service: Service) -> None:
-        """Called by tornado, as `set_default_headers` and `prepare` are."""
+    def initialize(self, service: ServiceContext) -> None:
+        """Keep `service`; tornado calls this method, and then `set_default_headers` and `prepare`."""
         self.service = service
 
     def set_default_headers(self) -> None:
@@ -336,12 +348,12 @@ class ApiHandler(RequestHandler):
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
     def compute_etag(self) -> None:
-        """Gives no answer a tag to cache it by."""
+        """Return None, so that answers have no ETag and are not cached."""
 
     async def prepare(self) -> None:
         """Check the request and answer it, whatever its method: tornado's methods `get`, `post`, … are not used."""
         try:
-            route, authorized = self._authorize()
+            route, authorized = self._authorize_request()
             answer = await self._answer_in_thread(route, authorized)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
@@ -360,29 +372,29 @@ class ApiHandler(RequestHandler):
         except sqlite3.OperationalError as error:  # a full disk, for example
             self._refuse_request(503, "storage", f"the service cannot store anything now: {error}")
 
-    async def _answer_in_thread(self, route: Route, authorized: AuthorizedRequest) -> Any:
+    async def _answer_in_thread(self, route: ApiRoute, request: AuthorizedRequest) -> Any:
         """Answer in a thread, slow routes one at a time; health at once, whatever others ask for."""
         service, loop = self.service, get_running_loop()
         if route.role is None:
-            return route.answer(service, authorized)
+            return route.answer(service, request)
         if not route.slow:
-            return await loop.run_in_executor(service.threads, route.answer, service, authorized)
+            return await loop.run_in_executor(service.threads, route.answer, service, request)
         if service.waiting.locked():
             raise RequestRefused(429, "busy", "others wait for results already; try again later")
         async with service.waiting:
-            return await loop.run_in_executor(service.slow, route.answer, service, authorized)
+            return await loop.run_in_executor(service.slow, route.answer, service, request)
 
-    def _authorize(self) -> tuple[Route, AuthorizedRequest]:
+    def _authorize_request(self) -> tuple[ApiRoute, AuthorizedRequest]:
         """Check the request; returns its route and what the route's function takes; raises `RequestRefused`."""
         service, request = self.service, self.request
         check_host_and_origin(service, request)
         if service.only_pages:
             raise RequestRefused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
-        matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
+        matches = ((route, route.path_pattern.fullmatch(request.path)) for route in ROUTES)
         routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
         route, key = routes.get(request.method or "", (None, ""))
         if route is not None and route.role is None:
-            value = self._read_input(route) if route.takes else None
+            value = self._read_request_input(route) if route.takes else None
             return route, AuthorizedRequest(Token("", "read"), request.headers["Host"], value)
         token = self._find_token()
         if not routes:
@@ -392,7 +404,7 @@ class ApiHandler(RequestHandler):
             raise RequestRefused(405, "no-such-method", "this address does not have that method")
         if route.role == "run" and token.role != "run":
             raise RequestRefused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, AuthorizedRequest(token, key, self._read_input(route))
+        return route, AuthorizedRequest(token, key, self._read_request_input(route))
 
     def _find_token(self) -> Token:
         """Return the token in the request's header; raises `RequestRefused` if unknown, or after too many requests."""
@@ -407,7 +419,7 @@ class ApiHandler(RequestHandler):
             raise RequestRefused(401, "no-token", why)
         return token
 
-    def _read_input(self, route: Route) -> Any:
+    def _read_request_input(self, route: ApiRoute) -> Any:
         """Read the body or query of the request as the type that `route` takes; raises `RequestRefused`."""
         if route.method == "POST":
             kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -426,7 +438,7 @@ class ApiHandler(RequestHandler):
 
     def _refuse_request(self, status: int, code: str, message: str) -> None:
         self.set_status(status)
-        self.finish(msgspec.json.encode(d.Refusal(error=d.RefusalReason(code=code, message=message))))
+        self.finish(msgspec.json.encode(d.RefusalResponse(error=d.RefusalReason(code=code, message=message))))
 
     def write_error(self, status_code: int, **_: Any) -> None:
         """Answer with an error that tornado found, or with one for a mistake of this program, which is logged."""
@@ -435,12 +447,12 @@ class ApiHandler(RequestHandler):
         self._refuse_request(status_code, f"http-{status_code}", message)
 
     def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
-        """Log mistakes of this program only."""
+        """Log errors of this program, but not those that tornado answers itself, such as a malformed request."""
         if not isinstance(value, HTTPError):
             _LOGGER.error("a request failed", exc_info=(kind, value, trace))
 
 
-def check_host_and_origin(service: Service, request: HTTPServerRequest) -> None:
+def check_host_and_origin(service: ServiceContext, request: HTTPServerRequest) -> None:
     """Raise `RequestRefused` if ``Host`` is no name of the service, or ``Origin`` is that of another site."""
     if request.headers.get("Host", "").lower() not in service.hosts:
         raise RequestRefused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")

@@ -25,8 +25,8 @@ from merge_bench.config.files import TOKENS, open_regular_file, replace_file
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_message_line, print_message
 from merge_bench.host.network import is_loopback_address
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
-from merge_bench.service.job_rules import RESULT_NAME, job_commands
+from merge_bench.service.documents import Job, JobList, JobRequest, RefusalResponse
+from merge_bench.service.job_rules import RESULT_NAME, options_by_job_command
 from merge_bench.service.store import hash_token, make_token_proof, token_identifier
 from merge_bench.view.text import mark_unprintable, truncate
 
@@ -94,7 +94,7 @@ class TokenCheckedHandler(HTTPHandler):
         self._token = token
 
     def http_open(self, request: Request) -> Any:
-        """Called by urllib."""
+        """Open an ``http:`` address for urllib, on a connection whose other end has shown that it knows the token."""
         return self.do_open(_TokenCheckedConnection, request, token=self._token)  # type: ignore[arg-type]
 
 
@@ -102,8 +102,8 @@ class Client:
     """Sends requests to the service at `url`.
 
     `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: for how many
-    seconds a request is repeated that the service cannot answer now, with a pause of `pause` seconds before each;
-    `insecure`: send the token also without TLS.
+    seconds to repeat a request that the service cannot answer now; `pause`: seconds before each repetition; `insecure`:
+    send the token also without TLS.
     """
 
     def __init__(
@@ -132,36 +132,36 @@ class Client:
         proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
         self._open = build_opener(_NoRedirects, ProxyHandler(proxies), TokenCheckedHandler(token)).open
 
-    refusal = ended = ""
-    logged_in = False
+    refusal_reason = end_reason = ""
+    is_logged_in = False
 
     @property
-    def commands(self) -> Mapping[str, Collection[str]]:
+    def queueable_commands(self) -> Mapping[str, Collection[str]]:
         """The commands that can be queued, each with the keys of its options."""
-        return job_commands()
+        return options_by_job_command()
 
-    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
-        """Queue a job as the form of a page describes it."""
+    def queue_run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
+        """Queue a job with a command, shipped configs and options, as the form of the Run tab does."""
         return self.queue_job(JobRequest(command=command, configs=list(configs), options=dict(options)))
 
     def queue_job(self, request: JobRequest) -> Job:
         """Queue a job; with a `key`, the same request again gives the same job."""
-        return self._send_request("POST", "/api/jobs", _json_decoder(Job), msgspec.json.encode(request))
+        return self._send_request("POST", "/api/jobs", _json_response_decoder(Job), msgspec.json.encode(request))
 
-    def job(self, number: int) -> Job:
+    def fetch_job(self, number: int) -> Job:
         """Fetch the job with this number, and the end of its output."""
-        return self._send_request("GET", f"/api/jobs/{number}", _json_decoder(Job))
+        return self._send_request("GET", f"/api/jobs/{number}", _json_response_decoder(Job))
 
-    def jobs(self) -> Jobs:
+    def fetch_jobs(self) -> JobList:
         """Fetch the newest jobs."""
-        return self._send_request("GET", "/api/jobs", _json_decoder(Jobs))
+        return self._send_request("GET", "/api/jobs", _json_response_decoder(JobList))
 
-    def cancel(self, number: int) -> Job:
+    def cancel_job(self, number: int) -> Job:
         """Cancel the job with this number."""
-        return self._send_request("DELETE", f"/api/jobs/{number}", _json_decoder(Job))
+        return self._send_request("DELETE", f"/api/jobs/{number}", _json_response_decoder(Job))
 
     def fetch_records(self, job: Job, results: Path) -> Path:
-        """Fetch the records of a job into its folder in `results`, which is returned; other records there are kept."""
+        """Fetch the records of a job into its folder in `results`, and return it; different records there are kept."""
         if not RESULT_NAME.fullmatch(job.result or ""):
             raise RunFailed(f"{self.url} names no result of job {job.id}, or one that cannot be stored")
         folder = results / str(job.result)
@@ -182,7 +182,7 @@ class Client:
         return folder
 
     def _send_request(
-        self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None
+        self, method: str, path: str, read_response: Callable[[HTTPResponse], _T], body: bytes | None = None
     ) -> _T:
         deadline = time.monotonic() + self._wait
         problem: MergeBenchError | None = None
@@ -193,10 +193,10 @@ class Client:
                 with self._open(request, timeout=_TIMEOUT_SECONDS) as answer:
                     status = answer.status
                     if status < 300:
-                        return read(answer)
-                    why = _json_decoder(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (
-                        status == 401
-                    )
+                        return read_response(answer)
+                    why = _json_response_decoder(RefusalResponse)(
+                        answer
+                    ).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
                     problem = (UsageError if status < 500 else RunFailed)(
                         f"{self.url}: {mark_unprintable(truncate(why))}"
                     )
@@ -218,15 +218,16 @@ class Client:
             time.sleep(self._pause)
 
 
-def _json_decoder(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
-    return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=kind)  # what is longer is no JSON then
+def _json_response_decoder(document_type: type[_T]) -> Callable[[HTTPResponse], _T]:
+    # A longer answer is cut off, and no JSON then.
+    return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=document_type)
 
 
-def _write_response_body(answer: HTTPResponse, file: Path) -> None:
+def _write_response_body(response: HTTPResponse, file: Path) -> None:
     with replace_file(file) as stream:
-        shutil.copyfileobj(answer, stream, _CHUNK_BYTES)
-    if answer.length:
-        raise IncompleteRead(b"", answer.length)
+        shutil.copyfileobj(response, stream, _CHUNK_BYTES)
+    if response.length:
+        raise IncompleteRead(b"", response.length)
 
 
 def _read_token(own_file: Path | None) -> str:

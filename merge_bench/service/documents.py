@@ -56,16 +56,16 @@ class StoredJob(Struct, frozen=True, kw_only=True):
     ended: float | None
 
     @property
-    def shown_state(self) -> str:
-        """The state for people: a gate that was not met is a finding, no failure of the job."""
+    def displayed_state(self) -> str:
+        """The job's state as people see it: ``gate not met`` instead of ``failed`` if the command failed for that."""
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 
 class Job(StoredJob, frozen=True, kw_only=True):
-    """A job.
+    """A job, as clients get it.
 
-    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: jobs before it;
-    `log`: the end of the output of one job.
+    `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: the number of
+    jobs before it; `log`: the end of its output, where a single job was asked for.
     """
 
     command: str
@@ -75,14 +75,14 @@ class Job(StoredJob, frozen=True, kw_only=True):
     log: str | None = None
 
 
-class Jobs(Struct, frozen=True, kw_only=True):
+class JobList(Struct, frozen=True, kw_only=True):
     """Jobs, the newest first."""
 
     jobs: list[Job]
 
 
 class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that is queued once on each of some days, with keys that the schedule makes.
+    """A job to queue at a time of day, once on each of some days, with keys that the schedule makes.
 
     `at`: the time of day, such as 02:30; `days`: daily, or days such as mon,wed or mon-fri; `zone`: the time zone of
     both, such as Europe/Berlin; `missed`: if the service did not run then, wait for the next time (skip), or run once.
@@ -97,7 +97,7 @@ class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Schedule(ScheduleRequest, frozen=True, kw_only=True):
-    """A schedule. `last_job`: the number of its last job; `message`: why no job was queued the last time."""
+    """A schedule as clients get it. `last_job`: number of its last job; `message`: why no job was queued last time."""
 
     who: str
     command: str
@@ -107,26 +107,26 @@ class Schedule(ScheduleRequest, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class Schedules(Struct, frozen=True, kw_only=True):
+class ScheduleList(Struct, frozen=True, kw_only=True):
     """All schedules by name."""
 
     schedules: list[Schedule]
 
 
 class NamedCommand(Struct, frozen=True, kw_only=True):
-    """A command of the operator. `name`: the option `named` of jobs that run it; `command`: its words, for a shell."""
+    """A command that the operator named. `name`: what jobs give as the option `named`; `command`: its command line."""
 
     name: str
     command: str
 
 
-class NamedCommands(Struct, frozen=True, kw_only=True):
+class NamedCommandList(Struct, frozen=True, kw_only=True):
     """The commands that jobs of exec can run, by name."""
 
     commands: list[NamedCommand]
 
 
-class ResultRow(Struct, frozen=True, kw_only=True):
+class ListedResult(Struct, frozen=True, kw_only=True):
     """A stored result. `name`: of its folder; `kind`: merge, tune, command, import or probe NAME."""
 
     name: str
@@ -137,28 +137,34 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     configs: list[str]
 
 
-class Results(Struct, frozen=True, kw_only=True):
+class ResultList(Struct, frozen=True, kw_only=True):
     """Results, the newest first; `total`: how many there are."""
 
-    results: list[ResultRow]
+    results: list[ListedResult]
     total: int
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class ServiceHealth(Struct, frozen=True, kw_only=True):
     """Whether the service can run jobs."""
 
     ok: bool
 
 
-class ProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which token is meant (SHA-256 of ``name`` and of its SHA-256, as hexadecimal digits), and a random text."""
+class TokenProofQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Asks for a proof that the service knows a token, before a client sends the token.
+
+    `token`: the SHA-256 of ``name`` and of the token's SHA-256, as hexadecimal digits; `nonce`: a random text.
+    """
 
     token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     nonce: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{16,64}$")]
 
 
-class Proof(Struct, frozen=True, kw_only=True):
-    """HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256."""
+class TokenProof(Struct, frozen=True, kw_only=True):
+    """A proof that the service knows a token.
+
+    `proof`: HMAC-SHA-256 of the random text, a space and the ``Host`` of the request; its key is the token's SHA-256.
+    """
 
     proof: str
 
@@ -170,16 +176,16 @@ class RefusalReason(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
-    """The body of every answer that is an error."""
+class RefusalResponse(Struct, frozen=True, kw_only=True):
+    """The body of every answer that reports an error."""
 
     error: RefusalReason
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first.
+    """The series of results to show: only those with this `config`, …; at most `limit`, the newest first.
 
-    `command`: a text that the command contains.
+    `chunk`: rows per chunk; `command`: a text that the command contains.
     """
 
     metric: Name | None = None
@@ -194,7 +200,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=20)] = 20
 
 
-class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListPageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The part of a list that is asked for: at most `limit` entries, without the first `offset` ones."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100

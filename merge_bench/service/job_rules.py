@@ -79,11 +79,11 @@ class JobRules:
     tables: Sequence[Path] = ()
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def command_words(self, request: JobRequest) -> list[str]:
-        """Return the arguments of `python -m merge_bench` for a job, without ``--results``, in the folder of the job.
+    def command_arguments(self, request: JobRequest) -> list[str]:
+        """Return the arguments of ``python -m merge_bench`` for a job, without ``--results``, in the folder of the job.
 
         Each value is one word with its option, so that none can become another option. A job of `exec` has the name of
-        its command among them. Raises UsageError.
+        its command among them. Raises UsageError if the job may not have an option or a value.
         """
         options = _options_of_command(request.command)
         words: list[str] = []
@@ -94,15 +94,15 @@ class JobRules:
                     raise UsageError(f"{key} must be true or false")
                 words += [f"--{option.command_line_name}"] * bool(value)
             elif value is not None:
-                texts = _texts_of_value(option, key, value)
-                words += [f"--{option.command_line_name}={self._command_argument(option, text)}" for text in texts]
+                texts = _option_value_texts(option, key, value)
+                words += [f"--{option.command_line_name}={self._option_argument(option, text)}" for text in texts]
         if request.command == EXEC:
             named = self._check_named_command(request)
             return [EXEC, named, *self._config_arguments(request), *(word for word in words if word != named)]
         return [*request.command.split(), *self._config_arguments(request), *words]
 
-    def _command_argument(self, option: Option, text: str) -> str:
-        """The value of an option as the command gets it: of a table or a result its path."""
+    def _option_argument(self, option: Option, text: str) -> str:
+        """The text that the command gets for the value of an option: for a table or a result its path."""
         if option.key in TABLES:
             return str(self._find_table(option.key, text))
         if option.key != "against":
@@ -114,7 +114,7 @@ class JobRules:
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _check_named_command(self, request: JobRequest) -> str:
-        """Return the word that names the command of a job; raises UsageError if it, a metric or a check is wrong."""
+        """Return the option that names the command of a job; raises UsageError if name, metric or check is wrong."""
         table = {
             option.key: option for option in (*ExecOptions.declared_options(), *NamedCommandOptions.declared_options())
         }
@@ -122,21 +122,21 @@ class JobRules:
         for key, value in request.options.items():
             option = table.get(key.replace("-", "_"))
             if option is not None and not option.flag and value is not None:
-                texts = _texts_of_value(option, key, value)
-                values[option.key] = texts if _takes_texts(option) else option.parse(texts[0])
+                texts = _option_value_texts(option, key, value)
+                values[option.key] = texts if _is_repeatable_text_option(option) else option.parse(texts[0])
         name = values.pop("named", None)
         make_command_plan(find_named_command(name, self.commands), ExecOptions.from_command_line(values))
         return f"{NAMED_OPTION}{name}"
 
-    def _find_table(self, key: str, text: str) -> Path:
-        """Find the real path of the table `text`, a file or folder in a folder of `tables`; raises UsageError."""
+    def _find_table(self, option_key: str, table_name: str) -> Path:
+        """Find the real path of a table in a folder of `tables`; raises UsageError if it is in none of them."""
         for folder in self.tables:
             with contextlib.suppress(OSError, RuntimeError):
-                table = (folder / text).resolve()
+                table = (folder / table_name).resolve()
                 if table.is_relative_to(folder.resolve()) and table.exists():
                     return table
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
-        raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
+        raise UsageError(f"{option_key} must be in one of the service's folders of tables{allowed}")
 
     def _config_arguments(self, request: JobRequest) -> list[str]:
         own = bool(request.settings) or request.name is not None
@@ -156,13 +156,13 @@ class JobRules:
         return [path if request.command == "tune" else f"--config={path}" for path in paths]
 
 
-def typed_command(words: Sequence[str]) -> str:
+def typed_command_line(arguments: Sequence[str]) -> str:
     """The command line of a job as a person would type it: shipped configs by their names."""
-    return shlex.join(["merge-bench", *words]).replace(f"{FOLDER}/", "")
+    return shlex.join(["merge-bench", *arguments]).replace(f"{FOLDER}/", "")
 
 
 def check_job_settings(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
+    """Raise UsageError for the first setting that a job may not have, or whose value a shell could run."""
     for name, value in settings.items():
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:
@@ -181,15 +181,12 @@ def check_job_settings(settings: Mapping[str, str]) -> None:
 
 
 def settings_file_name(settings: Mapping[str, str], name: str | None = None) -> str:
-    """The name of the config file, in the folder of the job, that gets these settings.
+    """The name of the config file that is to hold these settings, in the folder of a job.
 
     Results of one name are one history, so a config keeps its `name` when its settings change. Without one, the same
     settings have the same name.
 
-    Raises
-    ------
-    UsageError
-        If no file can have this name, or it is that of a shipped config, which has other settings.
+    Raises UsageError if no file can have this name, or it is that of a shipped config, which has other settings.
     """
     if name is None:
         return f"job-{hashlib.blake2b(settings_file_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
@@ -209,9 +206,9 @@ def read_config_settings(config: Path) -> dict[str, str]:
     return {each.name: each.value for each in {**read.options, **read.environment}.values()}
 
 
-def find_settings_file(words: Sequence[str]) -> str | None:
+def find_settings_file_name(arguments: Sequence[str]) -> str | None:
     """Return the name of the file with a job's own settings, found in the job's arguments; None if there is none."""
-    matches = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in words)
+    matches = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in arguments)
     return next((match[1] for match in matches if match), None)
 
 
@@ -220,7 +217,7 @@ def settings_file_text(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
-def job_commands() -> Mapping[str, Mapping[str, Option]]:
+def options_by_job_command() -> Mapping[str, Mapping[str, Option]]:
     """The commands that a job can run, each with its options by key."""
     tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.declared_options())}
     tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.declared_options()) for name, kind in probes().items()}
@@ -233,64 +230,64 @@ def job_commands() -> Mapping[str, Mapping[str, Option]]:
 
 
 def _options_of_command(command: str) -> Mapping[str, Option]:
-    by_command = job_commands()
+    by_command = options_by_job_command()
     if command not in by_command:
         raise UsageError(f"the command of a job is one of {', '.join(by_command)}")
     return by_command[command]
 
 
-def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed_name: str) -> Option:
+def _allowed_option(command: str, options: Mapping[str, Option], option_key: str, typed_name: str) -> Option:
     """Return the option with this key; raises UsageError if no job may have it; `typed_name`: how the job named it."""
-    option = options.get(key)
+    option = options.get(option_key)
     free = option is not None and option.parse in _FREE_TEXT
-    if key in REFUSED or (free and key not in (TEXT | TABLES | EXEC_TEXT | {"against"})):
-        raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(key, 'it takes any text')}")
+    if option_key in REFUSED or (free and option_key not in (TEXT | TABLES | EXEC_TEXT | {"against"})):
+        raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(option_key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(key, options)}")
+        raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(option_key, options)}")
     return add_allowed_values(option)
 
 
 _FREE_TEXT = (parsers.parse_nonblank_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
 
 
-def _takes_texts(option: Option) -> bool:
+def _is_repeatable_text_option(option: Option) -> bool:
     return option.parse is parsers.parse_texts
 
 
-def _texts_of_value(option: Option, key: str, value: object) -> list[str]:
-    """The texts of a value, of which each is a word of its own: several where the option is repeated for each."""
-    several = value if isinstance(value, list) and _takes_texts(option) else [value]
-    return [_printable_text(key, each) for each in several]
+def _option_value_texts(option: Option, option_key: str, value: object) -> list[str]:
+    """The texts of an option's value, one for each time that the option is given on the command line."""
+    several = value if isinstance(value, list) and _is_repeatable_text_option(option) else [value]
+    return [_printable_option_text(option_key, each) for each in several]
 
 
-def _printable_text(key: str, value: object) -> str:
+def _printable_option_text(option_key: str, value: object) -> str:
     if any(isinstance(each, bool | None) for each in (value if isinstance(value, list) else [value])):
-        raise UsageError(f"{key} needs a number or text")
+        raise UsageError(f"{option_key} needs a number or text")
     text = format_option_value(value)
     if not text.isprintable() or len(text) > 1000:
-        raise UsageError(f"{key} can contain only printable characters, at most 1000")
+        raise UsageError(f"{option_key} can contain only printable characters, at most 1000")
     return text
 
 
-def _check_ucx(values: Sequence[object], typed_name: str) -> None:
+def _check_ucx_is_installed(ucx_names: Sequence[object], typed_name: str) -> None:
     """Raise UsageError for a UCX that the service does not have: a job names no folder, and installs nothing."""
     names = [parsers.AUTO, parsers.WHEEL, parsers.SYSTEM, *(release.name for release in cached_releases())]
-    if refused := [str(value) for value in values if value not in names]:
+    if refused := [str(value) for value in ucx_names if value not in names]:
         raise UsageError(f"{typed_name} of a job is one of {', '.join(names)}, not {refused[0]}")
 
 
-def _check_option_value(option: Option, text: str, typed_name: str) -> str:
-    if option.key == "on" and "://" in text:
+def _check_option_value(option: Option, value_text: str, typed_name: str) -> str:
+    if option.key == "on" and "://" in value_text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    if option.key == "check" and text.startswith(COMMAND):
+    if option.key == "check" and value_text.startswith(COMMAND):
         raise UsageError("check can only be re:REGEX in a job, which brings no command of its own")
-    if option.key == "metric_file" and not _METRIC_FILE.fullmatch(text):
+    if option.key == "metric_file" and not _METRIC_FILE.fullmatch(value_text):
         raise UsageError("metric_file must be a file in the folder of the launch, such as {workdir}/result.json")
-    value = parse_option_text(option.parse, text, typed_name)
+    value = parse_option_text(option.parse, value_text, typed_name)
     if option.key == "ucx":
-        _check_ucx(value if isinstance(value, tuple) else (value,), typed_name)
+        _check_ucx_is_installed(value if isinstance(value, tuple) else (value,), typed_name)
     most = _LARGEST_VALUES.get(option.key)
     numbers = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in numbers):
         raise UsageError(f"{typed_name} is at most {most:,} in a job")
-    return text
+    return value_text

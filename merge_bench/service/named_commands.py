@@ -41,7 +41,7 @@ def parse_named_commands(texts: Sequence[str]) -> dict[str, list[str]]:
     return commands
 
 
-def check_programs(commands: Mapping[str, Sequence[str]]) -> None:
+def check_command_programs(commands: Mapping[str, Sequence[str]]) -> None:
     """Raise UsageError for the first command whose program a job would not find."""
     for name, argv in commands.items():
         program = argv[0]
@@ -52,7 +52,7 @@ def check_programs(commands: Mapping[str, Sequence[str]]) -> None:
 
 
 def find_named_command(name: object, commands: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The words of the command with this name; raises UsageError, which lists the names, if there is none."""
+    """The words of the command named `name`; raises UsageError, which lists all names, if there is none."""
     if isinstance(name, str) and name in commands:
         return commands[name]
     if not commands:
@@ -60,11 +60,11 @@ def find_named_command(name: object, commands: Mapping[str, Sequence[str]]) -> S
     raise UsageError(f"named must be one of this service's commands: {', '.join(sorted(commands))}")
 
 
-def add_command_words(words: Sequence[str], commands: Mapping[str, Sequence[str]]) -> list[str]:
-    """Add the words of its named command to those of a job; raises UsageError if the name is gone."""
-    if list(words[:1]) != [EXEC]:
-        return list(words)
-    name = next(word.removeprefix(NAMED_OPTION) for word in words if word.startswith(NAMED_OPTION))
+def append_named_command(job_arguments: Sequence[str], commands: Mapping[str, Sequence[str]]) -> list[str]:
+    """Append the words of a job's named command to its arguments; raises UsageError if the name was removed."""
+    if list(job_arguments[:1]) != [EXEC]:
+        return list(job_arguments)
+    name = next(word.removeprefix(NAMED_OPTION) for word in job_arguments if word.startswith(NAMED_OPTION))
     if name not in commands:
         raise UsageError(f"the operator of this service has removed the command {name}")
-    return [*words, END_OF_OPTIONS, *commands[name]]
+    return [*job_arguments, END_OF_OPTIONS, *commands[name]]

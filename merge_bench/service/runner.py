@@ -31,9 +31,9 @@ from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Schedule, ScheduleRequest, StoredJob
-from merge_bench.service.job_rules import JobRules, find_settings_file, settings_file_text, typed_command
-from merge_bench.service.named_commands import END_OF_OPTIONS, add_command_words
-from merge_bench.service.store import ServiceStore, check_name
+from merge_bench.service.job_rules import JobRules, find_settings_file_name, settings_file_text, typed_command_line
+from merge_bench.service.named_commands import END_OF_OPTIONS, append_named_command
+from merge_bench.service.store import ServiceStore, check_token_or_schedule_name
 from merge_bench.units import format_duration
 
 LOG = "log"
@@ -51,14 +51,14 @@ _LATE_SECONDS, _DAY_SECONDS, _MOST_SCHEDULES = 600.0, 86400.0, 100
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-def job_variable_value(instance: str, number: int) -> str:
-    """The value of the variable `JOB` in processes of job `number` of the service named `instance`."""
-    return f"{instance}-{number}"
+def job_environment_value(service_instance: str, number: int) -> str:
+    """The value of the variable `JOB` in processes of job `number` of the service named `service_instance`."""
+    return f"{service_instance}-{number}"
 
 
-def job_processes(instance: str) -> list[int]:
-    """The ids of processes on this machine that belong to a job of the service named `instance`."""
-    wanted = f"{JOB}={instance}-".encode()
+def job_process_ids(service_instance: str) -> list[int]:
+    """The ids of processes on this machine that belong to a job of the service named `service_instance`."""
+    wanted = f"{JOB}={service_instance}-".encode()
     pids = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
@@ -67,10 +67,13 @@ def job_processes(instance: str) -> list[int]:
     return pids
 
 
-def end_job_processes(instance: str, seconds: float) -> None:
-    """Wait until no process of a job of `instance` is left; kill those that are after `seconds`, until none is."""
+def end_job_processes(service_instance: str, seconds: float) -> None:
+    """Wait until no process of a job is left; kill those that are still there after `seconds`.
+
+    `service_instance`: the name of the service whose jobs are meant.
+    """
     deadline = time.monotonic() + seconds
-    while left := job_processes(instance):
+    while left := job_process_ids(service_instance):
         if time.monotonic() >= deadline:
             for pid in left:
                 with contextlib.suppress(OSError):
@@ -78,10 +81,18 @@ def end_job_processes(instance: str, seconds: float) -> None:
         time.sleep(_END_POLL_SECONDS)
 
 
-def _job_command(words: Sequence[str], results: Path) -> list[str]:
+def _job_command_line(job_arguments: Sequence[str], results: Path) -> list[str]:
     # -P: modules of the working folder are not imported. Behind a command's own words, an option would be one of them.
-    end = words.index(END_OF_OPTIONS) if END_OF_OPTIONS in words else len(words)
-    return [sys.executable, "-P", "-m", "merge_bench", *words[:end], f"--results={results}", *words[end:]]
+    end = job_arguments.index(END_OF_OPTIONS) if END_OF_OPTIONS in job_arguments else len(job_arguments)
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "merge_bench",
+        *job_arguments[:end],
+        f"--results={results}",
+        *job_arguments[end:],
+    ]
 
 
 @dataclass(eq=False)
@@ -101,7 +112,7 @@ class JobRunner:
     grace_seconds: float = 15.0
     retry_seconds: float = 2.0
     own: bool = False
-    command: Callable[[Sequence[str], Path], list[str]] = _job_command
+    command: Callable[[Sequence[str], Path], list[str]] = _job_command_line
     named_commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     current: StoredJob | None = None
 
@@ -115,7 +126,7 @@ class JobRunner:
         """Start the thread: it ends what an earlier service left, then runs jobs."""
         self._thread.start()
 
-    def look_for_jobs(self) -> None:
+    def look_for_jobs_now(self) -> None:
         """Make the thread look at once for jobs that were queued or cancelled."""
         self._event.set()
 
@@ -127,19 +138,19 @@ class JobRunner:
 
     @property
     def can_run_jobs(self) -> bool:
-        """Whether the thread runs, and could start the last job."""
+        """Whether the thread of jobs runs, and could start the last job."""
         return self._thread.is_alive() and not self._stopping and not self._failing
 
     def job_folder(self, number: int) -> Path:
         """The folder of a job, with its log."""
         return self.folder / str(number)
 
-    def find_result(self, job: StoredJob) -> str | None:
+    def find_result_name(self, job: StoredJob) -> str | None:
         """Find the newest campaign that a job has written, by the variable in its first line; returns its name."""
         if (name := self._result_names.get((job.id, job.attempts))) is not None:
             return name
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
-        mark = job_variable_value(self.store.instance, job.id)
+        mark = job_environment_value(self.store.instance, job.id)
         marks, results = (mark, mark + OWN_JOB), ResultsFolder(self.results)
         marked = results.find_newest_results(
             lambda head: head.environment_variable(JOB) in marks, is_wanted_name=lambda name: name >= since
@@ -171,7 +182,7 @@ class JobRunner:
         """End the processes of jobs whose service was killed, and store how these jobs ended."""
         end_job_processes(self.store.instance, self.grace_seconds)
         if (job := self.store.find_running_job()) is not None:
-            result = self.find_result(job)
+            result = self.find_result_name(job)
             status = self._recorded_exit_status(result)
             message = None if status is not None else _SERVICE_ENDED
             self.store.finish_job(job.id, status, result=result, message=message, interrupted=status is None)
@@ -185,9 +196,9 @@ class JobRunner:
         return end.status if end is not None and end.status != RunFailed.exit_status else None
 
     def _run_job(self, job: StoredJob) -> None:
-        """Run a job until its last process is gone."""
+        """Start a job and wait until its last process is gone; then store how it ended."""
         try:
-            words = add_command_words(job.words, self.named_commands)
+            words = append_named_command(job.words, self.named_commands)
         except UsageError as error:
             self._failing = False
             self.store.finish_job(job.id, error.exit_status, message=str(error))
@@ -205,22 +216,24 @@ class JobRunner:
             end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
-        self.store.finish_job(job.id, status, result=self.find_result(job), message=message, interrupted=interrupted)
+        self.store.finish_job(
+            job.id, status, result=self.find_result_name(job), message=message, interrupted=interrupted
+        )
 
-    def _start_process(self, job: StoredJob, words: Sequence[str]) -> ChildProcess:
-        """Start the process of a job, with these words, in the job's folder."""
+    def _start_process(self, job: StoredJob, arguments: Sequence[str]) -> ChildProcess:
+        """Start the process of a job with the arguments of its command, in the job's folder."""
         folder = self.job_folder(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (config := find_settings_file(job.words)) is not None:
+        if (config := find_settings_file_name(job.words)) is not None:
             with replace_file(folder / config) as stream:
                 stream.write(settings_file_text(job.settings).encode("ascii"))
-        mark = job_variable_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
+        mark = job_environment_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].environment_variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
-        argv = self.command(words, self.results)
+        argv = self.command(arguments, self.results)
         return ChildProcess(argv, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
 
     def _wait_for_end(self, job: StoredJob, child: ChildProcess) -> str | None:
@@ -251,8 +264,8 @@ def add_schedule(
     clock: Callable[[], float] = time.time,
 ) -> Schedule:
     """Check the schedule in `request`, store it for the token named `token_name`, and return it; raises UsageError."""
-    check_name(request.name)
-    command, now = typed_command(rules.command_words(request.job)), clock()
+    check_token_or_schedule_name(request.name)
+    command, now = typed_command_line(rules.command_arguments(request.job)), clock()
     after = schedule_times_around(request, now)[2]
     new = Schedule(**msgspec.structs.asdict(request), who=token_name, command=command, created=now, next=after)
     with store.transaction():
@@ -261,15 +274,15 @@ def add_schedule(
             raise UsageError(f"there is already a schedule named {new.name}; remove it first, or choose another name")
         if len(names) >= _MOST_SCHEDULES:
             raise UsageError(f"there are already {_MOST_SCHEDULES} schedules, which is the limit; remove one first")
-        store.put_schedule(new)
+        store.store_schedule(new)
     return new
 
 
-def queue_due_jobs(
+def queue_due_scheduled_jobs(
     store: ServiceStore,
     rules: JobRules,
     most_waiting: int,
-    look_for_jobs: Callable[[], None],
+    look_for_jobs_now: Callable[[], None],
     *,
     clock: Callable[[], float] = time.time,
 ) -> None:
@@ -290,30 +303,30 @@ def queue_due_jobs(
                 if job is not None and job.ended is None:
                     raise UsageError(f"the last one, job {last}, had not ended")
                 # By its key a night has one job, whatever the clock was set to.
-                words, key = rules.command_words(old.job), f"{KEY_PREFIX}{old.name} {day} {old.at}"
+                words, key = rules.command_arguments(old.job), f"{KEY_PREFIX}{old.name} {day} {old.at}"
                 job, _ = store.add_job(
-                    old.who, words, old.job.settings, most_queued=most_waiting, resume=old.job.resume, key=key
+                    old.who, words, old.job.settings, most_queued=most_waiting, resume=old.job.resume, request_key=key
                 )
                 last = job.id
-                look_for_jobs()
+                look_for_jobs_now()
             except MergeBenchError as error:  # for example a full queue, or a config that no longer exists
                 message = str(error)
                 _LOGGER.warning("schedule %s: no job was queued: %s", old.name, message)
-            store.put_schedule(msgspec.structs.replace(old, next=after, last_job=last, message=message))
+            store.store_schedule(msgspec.structs.replace(old, next=after, last_job=last, message=message))
 
 
-def schedule_times_around(request: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
-    """Return the last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds.
+def schedule_times_around(schedule: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
+    """Return the last time of a schedule up to `now`, its day, and the first time after `now`; seconds since the epoch.
 
     Raises UsageError if time, zone or days of the schedule do not exist.
     """
-    wrong = f"the time {request.at!r}; give one such as 02:30"
+    wrong = f"the time {schedule.at!r}; give one such as 02:30"
     try:
-        at = dt.datetime.strptime(request.at, "%H:%M").time()
-        wrong = f"the zone {request.zone!r}; give one such as Europe/Berlin"
-        zone = ZoneInfo(request.zone)
-        wrong, days = f"the days {request.days!r}; give daily, or days such as mon-fri or sat,sun", set[int]()
-        for part in request.days.replace("daily", "mon-sun").split(","):
+        at = dt.datetime.strptime(schedule.at, "%H:%M").time()
+        wrong = f"the zone {schedule.zone!r}; give one such as Europe/Berlin"
+        zone = ZoneInfo(schedule.zone)
+        wrong, days = f"the days {schedule.days!r}; give daily, or days such as mon-fri or sat,sun", set[int]()
+        for part in schedule.days.replace("daily", "mon-sun").split(","):
             first, *rest = map(_DAYS.index, part.split("-"))
             (last,) = rest or (first,)
             days |= {day % 7 for day in range(first, last + 1 + 7 * (last < first))}
@@ -321,13 +334,17 @@ def schedule_times_around(request: ScheduleRequest, now: float) -> tuple[float, 
         raise UsageError(f"a schedule cannot have {wrong}") from None
     today = dt.datetime.fromtimestamp(now, zone).date()
     around = [today + dt.timedelta(count) for count in range(-8, 9)]
-    moments = [(_seconds_at(day, at, zone), day) for day in around if day.weekday() in days]
+    moments = [(_epoch_seconds_at(day, at, zone), day) for day in around if day.weekday() in days]
     return *max(each for each in moments if each[0] <= now), min(each[0] for each in moments if each[0] > now)
 
 
-def _seconds_at(day: dt.date, at: dt.time, zone: ZoneInfo) -> float:
-    """The time `at` on `day`, in seconds; of two the first; if the clock skips it, the next time that exists."""
-    local = dt.datetime.combine(day, at, zone)
+def _epoch_seconds_at(day: dt.date, time_of_day: dt.time, zone: ZoneInfo) -> float:
+    """Seconds since the epoch of a time of day in a time zone.
+
+    Where the clock is set back and the time occurs twice, it is the first; where the clock skips the time, it is the
+    next that exists.
+    """
+    local = dt.datetime.combine(day, time_of_day, zone)
     while dt.datetime.fromtimestamp(local.timestamp(), zone).time() != local.time():
         local += dt.timedelta(minutes=1)
     return local.timestamp()

@@ -44,10 +44,10 @@ from merge_bench.host.network import allowed_page_origins, choose_server_port, f
 from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import ApiHandler, AuthorizedRequest, Service, ServiceLimits, check_host_and_origin
-from merge_bench.service.job_rules import JobRules, job_commands
-from merge_bench.service.named_commands import check_programs
-from merge_bench.service.runner import LOOK_SECONDS, JobRunner, queue_due_jobs
+from merge_bench.service.api import ApiHandler, AuthorizedRequest, ServiceContext, ServiceLimits, check_host_and_origin
+from merge_bench.service.job_rules import JobRules, options_by_job_command
+from merge_bench.service.named_commands import check_command_programs
+from merge_bench.service.runner import LOOK_SECONDS, JobRunner, queue_due_scheduled_jobs
 from merge_bench.service.store import (
     FOLDER,
     LOCAL,
@@ -80,7 +80,7 @@ _LOGIN_FORM = (resources.files("merge_bench.service") / "login.html").read_text(
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
-class ServiceResults(ResultsFolder):
+class ServiceResultsFolder(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
     `hold_seconds`: for which several pages share one listing of the folder.
@@ -96,26 +96,33 @@ class ServiceResults(ResultsFolder):
         job = self._runner.current
         if job is None:
             return super().entries()
-        if (name := self._runner.find_result(job)) is not None and name not in self._recent_names:
+        if (name := self._runner.find_result_name(job)) is not None and name not in self._recent_names:
             self._recent_names = [*self._recent_names[-1:], name]
         return self.refresh_entries(self._recent_names)
 
 
-class TokenQueue:
+class TokenJobQueue:
     """The queue of jobs for the holder of a token; each call checks the token.
 
-    `token`: returns that token, None once it is invalid; `logged_in`: its holder can log out.
+    `token`: a function that returns that token, None once it is invalid; `is_logged_in`: whether its holder can log
+    out.
     """
 
-    def __init__(self, service: Service, token: Callable[[], Token | None], *, logged_in: bool = False) -> None:
-        self._service, self.token, self.logged_in = service, token, logged_in
-        self.jobs = partial(self._call_api, api.list_jobs, value=d.PageQuery(limit=_MOST_LISTED_JOBS))
-        self.job, self.cancel = (partial(self._call_api, answer) for answer in (api.show_job, api.cancel_job))
+    def __init__(
+        self, service: ServiceContext, token: Callable[[], Token | None], *, is_logged_in: bool = False
+    ) -> None:
+        self._service, self.token, self.is_logged_in = service, token, is_logged_in
+        self.fetch_jobs = partial(
+            self._call_route_function, api.list_jobs, request_value=d.ListPageQuery(limit=_MOST_LISTED_JOBS)
+        )
+        self.fetch_job, self.cancel_job = (
+            partial(self._call_route_function, answer) for answer in (api.show_job, api.cancel_job)
+        )
 
     @property
-    def commands(self) -> Mapping[str, Collection[str]]:
+    def queueable_commands(self) -> Mapping[str, Collection[str]]:
         """The commands that can be queued, each with the keys of its options."""
-        return job_commands()
+        return options_by_job_command()
 
     @property
     def refusal_reason(self) -> str:
@@ -128,33 +135,42 @@ class TokenQueue:
         """The reason why the page must end, as a sentence; empty as long as its token is valid."""
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
-    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
-        """Queue a job; raises UsageError or Refused."""
+    def queue_run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
+        """Queue a job with a command, configs and options; raises UsageError or RequestRefused."""
         if reason := self.refusal_reason:
             raise RequestRefused(403, "read-only", reason)
         try:
             request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
         except msgspec.ValidationError as error:
             raise UsageError(str(error)) from None
-        job: d.Job = self._call_api(api.add_job, value=request)
+        job: d.Job = self._call_route_function(api.add_job, request_value=request)
         return job
 
-    def _call_api(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
+    def _call_route_function(
+        self,
+        route_function: Callable[[ServiceContext, AuthorizedRequest], Any],
+        job_number: int = 0,
+        request_value: Any = None,
+    ) -> Any:
         token = self.token()
         if token is None:
             raise RequestRefused(401, "no-token", self.end_reason)
-        return answer(self._service, AuthorizedRequest(token, str(number), value))
+        return route_function(self._service, AuthorizedRequest(token, str(job_number), request_value))
 
 
 class PageApplicationMaker(Protocol):
-    """Makes the application that answers requests of pages; `queue`: gives the queue of the session with a name."""
+    """Makes the web application of the dashboard's pages.
+
+    `allowed_hosts`: those whose pages may connect; `queue_of_session`: gives the job queue of a session by the
+    session's name; `least_update_seconds`: gives the least seconds between two updates of a page.
+    """
 
     def __call__(
         self,
         results: ResultsFolder,
-        hosts: Sequence[str],
-        queue: Callable[[str], TokenQueue],
-        pace: Callable[[], float],
+        allowed_hosts: Sequence[str],
+        queue_of_session: Callable[[str], TokenJobQueue],
+        least_update_seconds: Callable[[], float],
     ) -> BokehTornado: ...
 
 
@@ -164,13 +180,13 @@ class LoginHandler(ApiHandler):
     `ended`: the name of the session that this request ends.
     """
 
-    def initialize(self, service: Service, ended: str | None = None) -> None:
-        """Called by tornado with what the application has for this handler."""
+    def initialize(self, service: ServiceContext, ended: str | None = None) -> None:
+        """Keep the service, and the name of the session to end, if any; tornado calls this method."""
         super().initialize(service)
         self.ended = ended
 
     async def prepare(self) -> None:
-        """End a session, begin one, or show the form."""
+        """End a session, begin one, or show the login form."""
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.set_header("Content-Security-Policy", _POLICY)
         secret, problem = self.get_body_argument("token", ""), ""
@@ -209,21 +225,25 @@ def session_cookie_name(request: HTTPServerRequest) -> str:
 class AuthorizingRouter(Router):
     """Checks host, origin and session of each request, and chooses its handler: the API, the login, or a page."""
 
-    def __init__(self, service: Service, make_pages: PageApplicationMaker, *, pace: Callable[[], float]) -> None:
+    def __init__(
+        self, service: ServiceContext, make_page_application: PageApplicationMaker, *, pace: Callable[[], float]
+    ) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
 
-        def queue(name: str) -> TokenQueue:
+        def queue_of_session(session_name: str) -> TokenJobQueue:
             sessions = service.page_sessions
-            return TokenQueue(
-                service, partial(sessions.session_token, name), logged_in=not sessions.is_own_session(name)
+            return TokenJobQueue(
+                service,
+                partial(sessions.session_token, session_name),
+                is_logged_in=not sessions.is_cookieless_session(session_name),
             )
 
-        self.pages = make_pages(service.results, hosts, queue, pace)
+        self.pages = make_page_application(service.results, hosts, queue_of_session, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
-        """Called by tornado with the headers of each request."""
+        """Choose the handler of a request by its headers; tornado calls this method."""
         service, morsel = self._service, request.cookies.get(session_cookie_name(request))
         cookie = None if morsel is None else morsel.value
         match = _SESSION_PATH.fullmatch(request.path)
@@ -252,7 +272,7 @@ class AuthorizingRouter(Router):
 
 @dataclass(frozen=True)
 class DashboardUser:
-    """The only user of a dashboard. `allow_run`: runs can be started, but only after a login."""
+    """The only user of a dashboard. `allow_run`: whether runs can be started, but only after a login."""
 
     allow_run: bool = False
     open_browser: bool = False
@@ -291,7 +311,7 @@ class _LimitedServer(HTTPServer):
             stream.close()
 
 
-def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMaker) -> int:
+def serve_until_signal(settings: ServiceSettings, make_page_application: PageApplicationMaker) -> int:
     """Serve until a signal ends the service. A job that runs then is interrupted, and found again at the next start.
 
     Raises
@@ -311,7 +331,7 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
         service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         pace = PAGE_SECONDS_DURING_JOB if person is None else 0.0
-        gate = AuthorizingRouter(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
+        gate = AuthorizingRouter(service, make_page_application, pace=lambda: pace if service.runner.current else 0.0)
         server = _LimitedServer(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS
         )
@@ -325,15 +345,21 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
         pages.start()
         stack.callback(pages.stop)
         if person is None:
-            due = (queue_due_jobs, service.store, service.rules, settings.limits.queue, service.runner.look_for_jobs)
+            due = (
+                queue_due_scheduled_jobs,
+                service.store,
+                service.rules,
+                settings.limits.queue,
+                service.runner.look_for_jobs_now,
+            )
             PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
             remarks = [f"Your token is in {folder / TOKEN_FILE}."]
         else:
-            remarks = _dashboard_remarks(settings, service, url)
-            url += f"{service.page_sessions.begin_own_session(make_own_token(service))}/"
+            remarks = _dashboard_start_messages(settings, service, url)
+            url += f"{service.page_sessions.begin_cookieless_session(make_dashboard_token(service))}/"
             loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
-                loop.call_later(0.1, webbrowser.open, _write_redirect_file(url, stack))
+                loop.call_later(0.1, webbrowser.open, _write_browser_redirect_file(url, stack))
         for number in signals.termination_signals():
             loop.asyncio_loop.add_signal_handler(number, loop.stop)
             stack.callback(loop.asyncio_loop.remove_signal_handler, number)
@@ -344,18 +370,18 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
     return 0
 
 
-def open_own_queue(results: Path) -> TokenQueue:
+def open_local_job_queue(results: Path) -> TokenJobQueue:
     """Open a queue whose jobs this process runs until it ends, with results in `results`, for its own user."""
     stack, settings = contextlib.ExitStack(), ServiceSettings(results, 0, "127.0.0.1", person=DashboardUser())
     atexit.register(stack.close)
     service = start_service(stack, settings, hosts=(), scheme="")
-    token = make_own_token(service)
-    return TokenQueue(service, lambda: token)
+    token = make_dashboard_token(service)
+    return TokenJobQueue(service, lambda: token)
 
 
 def start_service(
     stack: contextlib.ExitStack, settings: ServiceSettings, *, hosts: Collection[str], scheme: str
-) -> Service:
+) -> ServiceContext:
     """Open the service's folder, and run the jobs in it until `stack` is closed.
 
     A person's dashboard shows results even if another service runs jobs there, or none can be stored.
@@ -379,14 +405,14 @@ def start_service(
     runner = JobRunner(store, jobs, results, job_seconds=seconds, own=person is not None, named_commands=commands)
     shown, tables = settings.results, settings.tables if person is None else (Path.cwd(), Path("/"))
     index = (
-        ServiceResults(results, runner)
+        ServiceResultsFolder(results, runner)
         if person is None
         else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
     )
-    service = Service(store, runner, JobRules(results, tables, commands), settings.limits, hosts, scheme, index)
+    service = ServiceContext(store, runner, JobRules(results, tables, commands), settings.limits, hosts, scheme, index)
     if person is not None:
         only_pages = bool(problem) or not (is_loopback_address(settings.address) or person.allow_run)
-        service = replace(service, read_only=problem or _read_only_reason(settings, person), only_pages=only_pages)
+        service = replace(service, read_only=problem or _no_runs_reason(settings, person), only_pages=only_pages)
     stack.callback(service.slow.shutdown)
     stack.callback(service.threads.shutdown)
     if not problem:
@@ -395,9 +421,9 @@ def start_service(
     return service
 
 
-def _read_only_reason(settings: ServiceSettings, person: DashboardUser) -> str:
-    """The reason why the page whose address is printed cannot start runs, as a sentence; empty if it can."""
-    if person.allow_run:
+def _no_runs_reason(settings: ServiceSettings, user: DashboardUser) -> str:
+    """The sentence that says why runs cannot be started from a dashboard's own page; empty if they can."""
+    if user.allow_run:
         return "To start runs, log in with the token of this dashboard; its command says where that is."
     if is_loopback_address(settings.address):
         return ""
@@ -407,12 +433,12 @@ def _read_only_reason(settings: ServiceSettings, person: DashboardUser) -> str:
     )
 
 
-def make_own_token(service: Service) -> Token:
-    """Make the token of the page whose address is printed, or of a notebook: it can run jobs unless `read_only`."""
+def make_dashboard_token(service: ServiceContext) -> Token:
+    """Make the token of a dashboard's own page, or of a notebook; it can run jobs unless the service is `read_only`."""
     return Token(LOCAL, "read" if service.read_only else "run")
 
 
-def _dashboard_remarks(settings: ServiceSettings, service: Service, url: str) -> list[str]:
+def _dashboard_start_messages(settings: ServiceSettings, service: ServiceContext, url: str) -> list[str]:
     """The sentences that the dashboard prints below its address."""
     runs = "" if service.read_only else ", and can start runs as you"
     remarks = [f"Whoever has this address sees the results{runs}."]
@@ -424,7 +450,7 @@ def _dashboard_remarks(settings: ServiceSettings, service: Service, url: str) ->
     return remarks
 
 
-def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
+def _write_browser_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
     """Write a file that leads to `url`, for this user only; returns its address, which other users may see."""
     folder = supervisor.make_scratch_folder("dashboard")
     stack.callback(supervisor.remove_scratch_folder, folder)
@@ -434,8 +460,8 @@ def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
     return file.as_uri()
 
 
-def check_service_start(settings: ServiceSettings) -> str:
-    """Return the newest job as text, or ``none``; raises RunFailed if settings or folder would not work."""
+def check_service_can_start(settings: ServiceSettings) -> str:
+    """Check that a service could start; returns its newest job as text, or ``none``; else raises RunFailed."""
     results = settings.results.resolve()
     try:
         _tls_context(settings)
@@ -453,7 +479,7 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     for folder in settings.tables:
         if not folder.is_dir():
             raise UsageError(f"--tables {folder} is not a folder")
-    check_programs(settings.commands)
+    check_command_programs(settings.commands)
     for name in settings.host_names:
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")
@@ -475,7 +501,7 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def _host_header_values(settings: ServiceSettings, port: int) -> frozenset[str]:
-    """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
+    """The values of the header ``Host`` that name this service; pages elsewhere may send requests with others."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
     hosts = {each.lower() for each in (*allowed_page_origins(settings.address, port), *named)}
     return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})

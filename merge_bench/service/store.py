@@ -69,7 +69,7 @@ class RequestRefused(MergeBenchError):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token without its secret: its name, its role (read or run), and when it was made, in seconds."""
+    """A token without its secret: name, role (read or run), and when it was made, in seconds since the epoch."""
 
     name: str
     role: str
@@ -111,7 +111,7 @@ class ServiceStore:
         """A name that no other service has, so that its processes can be found."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database file."""
         with self._lock:
             self._connection.close()
 
@@ -128,20 +128,21 @@ class ServiceStore:
     def add_job(
         self,
         token_name: str,
-        words: Sequence[str],
+        arguments: Sequence[str],
         settings: Mapping[str, str],
         *,
         most_queued: int,
         resume: bool = False,
-        key: str | None = None,
+        request_key: str | None = None,
     ) -> tuple[StoredJob, bool]:
-        """Queue a job; returns it, and whether it is new: a job of this token with the same `key` is returned instead.
+        """Queue a job; returns it, and whether it is new.
 
-        Raises RequestRefused if `most_queued` jobs wait already.
+        A job of this token with the same `request_key` is returned instead of a new one. Raises RequestRefused if
+        `most_queued` jobs wait already.
         """
         with self.transaction():
-            for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", token_name, key):
-                if earlier.words != list(words) or earlier.settings != dict(settings):
+            for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", token_name, request_key):
+                if earlier.words != list(arguments) or earlier.settings != dict(settings):
                     raise UsageError(f"another job, {earlier.id}, has this key; choose one that is new")
                 return earlier, False
             if (waiting := self.count_jobs_ahead()) >= most_queued:
@@ -150,8 +151,8 @@ class ServiceStore:
                 )
             columns = "who, key, words, settings, resume, state, created"
             query = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *"
-            written = json.dumps(list(words)), json.dumps(dict(settings))
-            (new,) = self._select_jobs(query, token_name, key, *written, resume, time.time())
+            written = json.dumps(list(arguments)), json.dumps(dict(settings))
+            (new,) = self._select_jobs(query, token_name, request_key, *written, resume, time.time())
             return new, True
 
     def find_job(self, number: int) -> StoredJob | None:
@@ -228,7 +229,7 @@ class ServiceStore:
         rows = self._query_rows("SELECT document FROM schedules ORDER BY name")
         return [msgspec.json.decode(row["document"], type=Schedule) for row in rows]
 
-    def put_schedule(self, schedule: Schedule) -> None:
+    def store_schedule(self, schedule: Schedule) -> None:
         """Store a schedule; it replaces one of the same name."""
         document = msgspec.json.encode(schedule).decode()
         self._query_rows("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
@@ -241,8 +242,11 @@ class ServiceStore:
     # Tokens.
 
     def add_token(self, name: str, role: str, *, replace: bool = False) -> str:
-        """Make a token, store its hash, and return it; `replace`: else a token of that name raises UsageError."""
-        check_name(name)
+        """Make a token, store its hash, and return it.
+
+        An existing token of that name is replaced with `replace`; else it raises UsageError.
+        """
+        check_token_or_schedule_name(name)
         token = secrets.token_urlsafe(32)
         with self.transaction():
             if not replace and self._query_rows("SELECT 1 FROM tokens WHERE name = ?", name):
@@ -264,7 +268,7 @@ class ServiceStore:
         return [Token(*row) for row in self._query_rows("SELECT name, role, created FROM tokens ORDER BY name")]
 
     def find_token(self, secret: str) -> Token | None:
-        """The token with this secret, or None, in a time that does not depend on how much of the secret is right."""
+        """The token with this secret, or None; the time that takes does not tell how much of the secret is right."""
         return self.find_token_by_hash(hash_token(secret))
 
     def find_token_by_hash(self, token_hash: str) -> Token | None:
@@ -273,8 +277,8 @@ class ServiceStore:
         matches = [Token(*values) for stored, *values in rows if hmac.compare_digest(stored, token_hash)]
         return matches[0] if matches else None
 
-    def make_proof(self, identifier: str, nonce: str, host: str) -> str:
-        """The proof that the token with this `token_identifier` is known here; a random text if it is not."""
+    def make_proof_for_identifier(self, identifier: str, nonce: str, host: str) -> str:
+        """The proof that the store knows the token with this `token_identifier`; a random text if it does not."""
         hashes = (str(row["hash"]) for row in self._query_rows("SELECT hash FROM tokens"))
         own = (each for each in hashes if hmac.compare_digest(token_identifier(each), identifier))
         return make_token_proof(next(own, secrets.token_hex(32)), nonce, host)
@@ -320,7 +324,7 @@ def has_running_service(results: Path) -> bool:
     return False
 
 
-def check_name(name: str) -> None:
+def check_token_or_schedule_name(name: str) -> None:
     """Raise UsageError if no token and no schedule can have this name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(f"the name {name!r} must have {NAME_RULE}")
@@ -332,24 +336,24 @@ def _stored_job(row: sqlite3.Row) -> StoredJob:
 
 
 @dataclass(frozen=True)
-class _Session:
+class _LoginSession:
     cookie: str
     token: str
     ends: float
 
 
 @dataclass
-class Sessions:
+class LoginSessions:
     """The sessions of logged-in users, with hashes of their cookies and tokens; removing a token ends its sessions.
 
-    `own`: the path of the session that needs no cookie, of who started the dashboard; and its token. `clock`: the
-    seconds by which sessions end.
+    `own`: path and token of the session that needs no cookie, that of the person who started the dashboard. `clock`:
+    the seconds by which sessions end.
     """
 
     store: ServiceStore
     own: tuple[str, Token] | None = None
     clock: Callable[[], float] = time.monotonic
-    _by_path: dict[str, _Session] = field(default_factory=dict)
+    _by_path: dict[str, _LoginSession] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_session(self, token: str) -> tuple[str, str]:
@@ -358,10 +362,10 @@ class Sessions:
         with self._lock:
             left = [(name, each) for name, each in self._by_path.items() if each.ends > now]
             self._by_path = dict(left[-_MOST_SESSIONS + 1 :])
-            self._by_path[path] = _Session(hash_token(cookie), hash_token(token), now + SESSION_SECONDS)
+            self._by_path[path] = _LoginSession(hash_token(cookie), hash_token(token), now + SESSION_SECONDS)
         return path, cookie
 
-    def begin_own_session(self, token: Token) -> str:
+    def begin_cookieless_session(self, token: Token) -> str:
         """Begin the session that needs no cookie and ends with this program; returns its path."""
         path = secrets.token_urlsafe(24)
         self.own = path, token
@@ -369,19 +373,19 @@ class Sessions:
 
     def has_session(self, path: str, cookie: str | None) -> bool:
         """Whether there is a session with this path and cookie that has not ended."""
-        if self.is_own_session(path):
+        if self.is_cookieless_session(path):
             return True
         session = self._by_path.get(path)
         same = session is not None and cookie is not None and hmac.compare_digest(session.cookie, hash_token(cookie))
         return same and self.session_token(path) is not None
 
-    def is_own_session(self, path: str) -> bool:
+    def is_cookieless_session(self, path: str) -> bool:
         """Whether `path` is that of the session that needs no cookie."""
         return self.own is not None and hmac.compare_digest(self.own[0].encode(), path.encode())
 
     def session_token(self, path: str) -> Token | None:
         """The token of the session with this path; None if that session has ended."""
-        if self.own is not None and self.is_own_session(path):
+        if self.own is not None and self.is_cookieless_session(path):
             return self.own[1]
         session = self._by_path.get(path)
         if session is None or session.ends <= self.clock():

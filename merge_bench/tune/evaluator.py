@@ -15,7 +15,7 @@ from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.space import SettingValue
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
 """The phases of a tuning, as the records name them."""
@@ -347,7 +347,11 @@ def decision_reason(
     if state is ComparisonState.FAILED:
         times = "once" if len(comparison.failures) == 1 else f"{len(comparison.failures)} times"
         return f"failed {times}: {comparison.failures[-1]}"
-    n, threshold, effect = plural(len(comparison.ratios), "block"), f"{required_gain.threshold:.1%}", comparison.effect
+    n, threshold, effect = (
+        count_with_noun(len(comparison.ratios), "block"),
+        f"{required_gain.threshold:.1%}",
+        comparison.effect,
+    )
     if state is not ComparisonState.OPEN:
         outcomes = {
             ComparisonState.GAIN: f"at least {threshold} faster",

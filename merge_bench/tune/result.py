@@ -38,7 +38,7 @@ from merge_bench.tune.evaluator import (
     make_launch_sample,
     tuned_metric,
 )
-from merge_bench.units import format_duration, plural
+from merge_bench.units import count_with_noun, format_duration
 
 
 class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
@@ -516,7 +516,7 @@ class _TuningStageFinder:
             if exhaustive or self.most <= SearchOptions.least
             else f"{SearchOptions.least} to {self.most}"
         )
-        what = plural(len(alive), "combination" if exhaustive else "candidate")
+        what = count_with_noun(len(alive), "combination" if exhaustive else "candidate")
         doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
         seconds = self._launch_seconds(0)
         left = self._time_left_text(slow * seconds, None)
@@ -593,7 +593,7 @@ class _TuningStageFinder:
             plan=plan,
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
             decision=OPEN,
-            reason=f"{plural(len(comparison.ratios), 'block')} so far",
+            reason=f"{count_with_noun(len(comparison.ratios), 'block')} so far",
             **comparison.ratio_fields(),
         )
 

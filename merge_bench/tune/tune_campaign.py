@@ -38,7 +38,7 @@ from merge_bench.campaign.resume import reopen_newest_campaign
 from merge_bench.cluster import signals
 from merge_bench.command.command_campaign import launch_command
 from merge_bench.config.files import replace_file
-from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, print_message
+from merge_bench.errors import RecordsNotWritten, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import INTERRUPTED, Campaign
 from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
@@ -322,7 +322,7 @@ class ClusterEvaluator:
         for launch in campaign.launches:
             self._next_index = max(self._next_index, launch.index + 1)
             # A launch that failed because the disk was full says nothing about its config.
-            unrecorded = any(failure.code == NotRecorded.code for failure in launch.failures)
+            unrecorded = any(failure.code == RecordsNotWritten.code for failure in launch.failures)
             if launch.run_key is None or launch.block_index is None or launch.interrupted or unrecorded:
                 continue
             key = (*launch.run_key, launch.block_index)

@@ -55,8 +55,8 @@ from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_tuning_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import format_bytes, format_count, format_duration, plural
-from merge_bench.view.titles import command_text
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration
+from merge_bench.view.titles import shell_command_text
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
@@ -286,7 +286,7 @@ def make_tuning_task(
         command = msgspec.structs.replace(command, lanes=False)  # they are known now
         release = prepared[0].plan.ucx
         plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
-        sizes = [command_text(command)]
+        sizes = [shell_command_text(command)]
         warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
         prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
@@ -512,9 +512,9 @@ class TuningTiming:
             f" {format_duration(most / quick * search + confirmation)} ({most + confirming}) if they need"
             f" {blocks} blocks and one is confirmed ({source})"
             if budget is None
-            else f"{limit}: about {format_duration(search)} ({quick} launches) until {plural(count, 'candidate')}"
-            f" {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
-            f" ({confirming}) to confirm one ({source})"
+            else f"{limit}: about {format_duration(search)} ({quick} launches) until"
+            f" {count_with_noun(count, 'candidate')} {'has' if count == 1 else 'have'} {SearchOptions.least} blocks,"
+            f" about {format_duration(confirmation)} ({confirming}) to confirm one ({source})"
         ]
         missing = [value.value_id for value in self.task.values if value not in affordable_search.values]
         if missing:

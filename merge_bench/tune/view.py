@@ -30,25 +30,25 @@ from merge_bench.tune.result import (
     step_name,
     tuning_result_of,
 )
-from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, columns_from_rows
-from merge_bench.view.next_command import NextStep
+from merge_bench.units import count_with_noun
+from merge_bench.view.content import Column, PageBuilder, columns_from_rows
+from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import (
     GREY,
     Axis,
     Bar,
-    Boxes,
+    BoxMarks,
     Chart,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
     bar_chart,
     thin_ticks,
     top_down_axis,
     transpose_rows,
 )
-from merge_bench.view.plot.draw import can_draw, draw_file, write_file_or_describe_failure
-from merge_bench.view.terminal import open_page
+from merge_bench.view.plot.draw import can_draw_file_type, draw_charts_into_file, write_file_or_describe_failure
+from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import (
     capitalize,
     format_gib,
@@ -59,7 +59,7 @@ from merge_bench.view.text import (
     shorten_middle,
     uncapitalize,
 )
-from merge_bench.view.titles import plan_size_text
+from merge_bench.view.titles import plan_workload_text
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""
@@ -90,7 +90,7 @@ def print_tuning_result(
     metric: str,
     pruned: Sequence[PrunedValue] = (),
     details: bool = True,
-    next_step: NextStep | None = None,
+    next_step: SuggestedCommand | None = None,
     remarks: Sequence[str] = (),
     file: TextIO | None = None,
     width: int | None = None,
@@ -100,7 +100,7 @@ def print_tuning_result(
     `sizes`: the name of each problem size. `pruned`: values that cannot help here. `details`: whether to name each of
     them. `next_step`: what to do next. `remarks`: where files are. `width`: of a terminal.
     """
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         write_search_steps(page, result, sizes)
         if pruned and details:
             page.add_heading("Cannot help on this cluster")
@@ -109,17 +109,17 @@ def print_tuning_result(
             )
         elif pruned:
             page.add_paragraph(
-                f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
+                f"{count_with_noun(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
             )
         write_tuning_outcome(page, result, sizes, metric, next_step.note if next_step is not None else "")
         page.add_paragraph("")
         if next_step is not None:
             page.add_next_command(next_step.command, next_step.does)
         for remark in remarks:
-            page.add_unwrapped(remark)
+            page.add_unwrapped_line(remark)
 
 
-def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -> None:
+def write_search_steps(page: PageBuilder, result: TuningResult, sizes: Sequence[str]) -> None:
     """Write the tables of a tuning with every step of the search and of the confirmation."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
@@ -134,8 +134,8 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
         page.add_paragraph(
             f"Noise: {noise.reason} ({result.baseline} against its own copy:"
             f" {format_interval(noise.low, noise.high)} in"
-            f" {plural(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%). A loss is"
-            " decided by the interval of its own setting.",
+            f" {count_with_noun(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%)."
+            " A loss is decided by the interval of its own setting.",
             "dim",
         )
     _write_step_table(
@@ -151,7 +151,9 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
             )
 
 
-def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
+def write_tuning_outcome(
+    page: PageBuilder, result: TuningResult, sizes: Sequence[str], metric: str, note: str = ""
+) -> None:
     """Write what a tuning found, how sure that is at each problem size, and what was not decided.
 
     `note`: a sentence on the next step.
@@ -191,7 +193,7 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     ]
     sentences += _uncombined_gain_sentences(result)
     if left_out:
-        count = plural(len(left_out), "candidate")
+        count = count_with_noun(len(left_out), "candidate")
         left_out_count = f"{len(left_out)} of {result.settings} candidates" if result.settings else count
         was, them, have = ("was", "it", "has") if len(left_out) == 1 else ("were", "them", "have")
         named = ", ".join(each.value for each in left_out)
@@ -211,7 +213,7 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
 def _gain_estimate_text(line: TuningStepLine) -> str:
     """The estimated speed-up of a step as text: ``1.034 × default (0.981 to 1.090) in 4 blocks``."""
     estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
-    return f"{estimate} in {plural(line.launches, 'block')}"
+    return f"{estimate} in {count_with_noun(line.launches, 'block')}"
 
 
 def _decision_count_sentences(result: TuningResult) -> list[str]:
@@ -230,7 +232,7 @@ def _decision_count_sentences(result: TuningResult) -> list[str]:
         f"{len(result.undecided)} {'is' if len(result.undecided) == 1 else 'are'} undecided": len(result.undecided),
     }
     named = [text for text, count in counts.items() if count]
-    sentence = f"Of {plural(result.screened, 'candidate')}, {', '.join(named)}"
+    sentence = f"Of {count_with_noun(result.screened, 'candidate')}, {', '.join(named)}"
     if best is None:
         return [f"{sentence}."]
     untested = not result.broken_off and best.config == result.unconfirmed
@@ -253,7 +255,7 @@ def _uncombined_gain_sentences(result: TuningResult) -> list[str]:
 
 
 def _write_step_table(
-    page: Page,
+    page: PageBuilder,
     title: str,
     steps: Sequence[TuningStepLine],
     *,
@@ -277,7 +279,7 @@ def _write_step_table(
     page.add_wide_table([text_column("Setting", step_name)], measured, decided, [variables])
 
 
-def write_recorded_tuning_outcome(page: Page, campaign: Campaign, note: str) -> None:
+def write_recorded_tuning_outcome(page: PageBuilder, campaign: Campaign, note: str) -> None:
     """Write what a recorded tuning found and how sure that is, with a chart, and the settings of the config.
 
     `note`: a sentence on what was not decided.
@@ -291,10 +293,10 @@ def write_recorded_tuning_outcome(page: Page, campaign: Campaign, note: str) -> 
     if result.winner is not None:
         config = result.winner.config
         page.add_heading(f"Settings of {config.name}")
-        page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+        page.add_code_block("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
-def write_tuning_section(page: Page, campaign: Campaign) -> None:
+def write_tuning_section(page: PageBuilder, campaign: Campaign) -> None:
     """Write the section of a report on a tuning: every step of the search, and a chart for each phase."""
     page.start_section("Tuning")
     sizes = _problem_size_texts(campaign)
@@ -305,10 +307,10 @@ def write_tuning_section(page: Page, campaign: Campaign) -> None:
 
 def _problem_size_texts(campaign: Campaign) -> list[str]:
     """The problem size of each plan of a campaign in words, by the index of the plan."""
-    return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    return [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
-def write_published_effects(page: Page, effects: Sequence[SettingEffect]) -> None:
+def write_published_effects(page: PageBuilder, effects: Sequence[SettingEffect]) -> None:
     """Write published effects of single settings, as a table and as a bar chart."""
     page.start_section("Published effects of single settings")
     variables = [" ".join(f"{name}={value}" for name, value in each.variables.items()) for each in effects]
@@ -338,9 +340,9 @@ def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
             if each.ratio is not None
         ],
         title="Speed-up in throughput by setting, as published",
-        axis="Speed-up in throughput (1 = the baseline)",
+        axis_title="Speed-up in throughput (1 = the baseline)",
         unit="×",
-        line=1.0,
+        reference_value=1.0,
         note="One launch each; added to the default config unless stated otherwise",
     )
 
@@ -370,12 +372,14 @@ def draw_tuning_charts(
     Returns lines that name the files. Problems are printed on standard error.
     """
     chart = tuning_result_chart(result, sizes, metric)
-    if chart.empty:
+    if chart.is_empty:
         return []
-    own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
+    own = [path for path in (campaign.folder / name for name in FILES) if can_draw_file_type(path)]
     lines = []
     for path in dict.fromkeys([*own, *plot_paths]):
-        if problem := write_file_or_describe_failure(partial(draw_file, [chart], campaigns=[campaign]), path):
+        if problem := write_file_or_describe_failure(
+            partial(draw_charts_into_file, [chart], campaigns=[campaign]), path
+        ):
             print_message(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
@@ -424,7 +428,7 @@ def speed_up_charts_by_phase(steps: Sequence[TuningStepLine], size_name_of_plan:
         )
         for phase, plan in keys
     ]
-    return [chart for chart in charts if not chart.empty]
+    return [chart for chart in charts if not chart.is_empty]
 
 
 def _speed_up_chart_of_phase(steps: Sequence[TuningStepLine], phase: str, size: str) -> Chart:
@@ -465,7 +469,7 @@ def speed_up_forest_chart(
     steps = [row.step for row in placed.values()]
     groups = _mark_groups_by_decision(placed, decisions)
     if noise_step and noise_step.low is not None and noise_step.high is not None and rows:
-        band = Boxes([len(rows) / 2], [noise_step.low], [noise_step.high], width=len(rows) + 2, fill=0.25)
+        band = BoxMarks([len(rows) / 2], [noise_step.low], [noise_step.high], width=len(rows) + 2, fill=0.25)
         groups = (MarkGroup(GREY, (band,), "the baseline compared with itself"), *groups)
     drawn = [value for step in steps for value in (step.ratio, step.low, step.high)]
     drawn += [noise_step.low, noise_step.high] if noise_step else []
@@ -489,7 +493,7 @@ def interval_levels_text(block_counts: Iterable[int]) -> str:
     `block_counts`: the number of blocks of each interval.
     """
     levels = [
-        f"{100 * (1 - interval_alpha(count)):.4g} % from {plural(count, 'block')}"
+        f"{100 * (1 - interval_alpha(count)):.4g} % from {count_with_noun(count, 'block')}"
         if count < WHOLE_LEVEL
         else f"95 % or more from {WHOLE_LEVEL} or more blocks"
         for count in sorted({min(count, WHOLE_LEVEL) for count in block_counts if count > 1})
@@ -540,8 +544,10 @@ def _mark_groups_by_decision(
         details = {
             "setting": [row.label for row in rows],
             "speed-up": [row.ratio_with_interval_text for row in rows],
-            "why": [f"{decision_text(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
+            "why": [
+                f"{decision_text(step)}: {step.reason}; {count_with_noun(step.launches, 'block')}" for step in steps
+            ],
         }
-        points = Points(at, ratios, details=details) if ratios_upright else Points(ratios, at, details=details)
-        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, ratios_upright), points), kind))
+        points = PointMarks(at, ratios, details=details) if ratios_upright else PointMarks(ratios, at, details=details)
+        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (WhiskerMarks(at, low, high, ratios_upright), points), kind))
     return tuple(groups)

@@ -1,6 +1,6 @@
 """What is shown to people, as data: sections of headings, lines, tables, code and drawings.
 
-Functions that write a report put blocks on a `Page`; `terminal`, `markdown` and the HTML report render them.
+Functions that write a report put blocks on a `PageBuilder`; `terminal`, `markdown` and the HTML report render them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.view.text import NULL
 
 if TYPE_CHECKING:
@@ -54,26 +54,28 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class NamedValues:
-    """Names with their values, as texts; `mark` stands beside values whose name ends with a unit."""
+    """Names with their values; `row_mark`: a word such as ``unverified`` beside values whose name has a unit."""
 
     rows: tuple[tuple[str, str], ...]
-    mark: str | None = None
+    row_mark: str | None = None
 
     @property
-    def rows_with_marks(self) -> list[tuple[str, str, str]]:
+    def names_values_and_marks(self) -> list[tuple[str, str, str]]:
         """Each row as its name, value and mark; the mark is empty if the row has none."""
-        return [(name, value, self.mark if self.mark and name.endswith(")") else "") for name, value in self.rows]
+        return [
+            (name, value, self.row_mark if self.row_mark and name.endswith(")") else "") for name, value in self.rows
+        ]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, as groups of columns of the same length; `mark` stands at the end of every row.
+    """A table, as groups of columns of the same length; `row_mark`: a word such as ``unverified`` that ends every row.
 
     Where there is no room for all groups side by side, there are several tables, each with the first group.
     """
 
     groups: tuple[tuple[Column, ...], ...]
-    mark: str | None = None
+    row_mark: str | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -92,41 +94,42 @@ class CodeBlock:
 
 
 @dataclass(frozen=True)
-class NextCommand:
-    """The command worth typing next; `does`: what it does, as a phrase."""
+class NextCommandBlock:
+    """A command that the reader is advised to type next; `does`: what the command does, as a phrase."""
 
     command: str
     does: str
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ChartBlock:
     chart: Chart
 
 
-Block: TypeAlias = Heading | Paragraph | NamedValues | Table | CodeBlock | NextCommand | Drawing
+Block: TypeAlias = Heading | Paragraph | NamedValues | Table | CodeBlock | NextCommandBlock | ChartBlock
 
 
 @dataclass
 class Section:
     """A titled part of a report.
 
-    `folded`: shown closed, with the sentence `note` beside its title; `inner`: part of the section before it.
+    `folded`: shown closed, with the sentence `note` beside its title; `nested`: part of the section before it.
     """
 
     title: str
     folded: bool = False
     note: str = ""
-    inner: bool = False
+    nested: bool = False
     blocks: list[Block] = field(default_factory=list)
 
 
 @dataclass
-class Page:
-    """A page to which functions add the blocks of a report.
+class PageBuilder:
+    """Collects the blocks of a report, which functions add one after the other.
 
-    `plain`: whether it is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which have
-    drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are absent.
+    `plain`: whether the page is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which
+    have drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are
+    absent.
     """
 
     plain: bool = True
@@ -139,9 +142,9 @@ class Page:
     def blocks(self) -> list[Block]:
         return [block for section in self.sections for block in section.blocks]
 
-    def start_section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
+    def start_section(self, title: str, *, folded: bool = False, note: str = "", nested: bool = False) -> None:
         """Start a section; the blocks that follow are added to it."""
-        self.sections.append(Section(title, folded, note, inner))
+        self.sections.append(Section(title, folded, note, nested))
 
     def add_heading(self, text: str) -> None:
         self._add_block(Heading(text))
@@ -151,7 +154,7 @@ class Page:
         if text or not self.whole:
             self._add_block(Paragraph(text, style, indent))
 
-    def add_unwrapped(self, text: str, style: str = "") -> None:
+    def add_unwrapped_line(self, text: str, style: str = "") -> None:
         """Add a line that is not wrapped, so that it can be copied."""
         self._add_block(Paragraph(text, style, unbroken=True))
 
@@ -162,58 +165,64 @@ class Page:
         for line in lines:
             self.add_paragraph(line)
 
-    def add_named_values(self, *rows: tuple[str, str], mark: str | None = None) -> None:
-        """Add rows of a name and a value; `mark` stands beside values whose name ends with a unit."""
-        self._add_block(NamedValues(rows, mark))
+    def add_named_values(self, *rows: tuple[str, str], row_mark: str | None = None) -> None:
+        """Add rows of a name and a value; `row_mark`: a word as ``unverified`` for values whose name has a unit."""
+        self._add_block(NamedValues(rows, row_mark))
 
-    def add_table(self, *columns: Column, mark: str | None = None) -> None:
-        """Add a table without its empty columns; `mark` ends every row."""
-        self.add_wide_table(columns, mark=mark)
+    def add_table(self, *columns: Column, row_mark: str | None = None) -> None:
+        """Add a table without its empty columns; `row_mark`: a word such as ``unverified`` that ends every row."""
+        self.add_wide_table(columns, row_mark=row_mark)
 
-    def add_wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
-        """Add a table; if its columns do not fit, they become several tables, each with the columns `first`."""
-        groups = [tuple(column for column in group if any(column.cells)) for group in (first, *parts)]
+    def add_wide_table(
+        self, first_columns: Sequence[Column], *parts: Sequence[Column], row_mark: str | None = None
+    ) -> None:
+        """Add a table of groups of columns; where they do not fit, they become several tables.
+
+        Each of these tables has the columns `first_columns`; `row_mark`: a word such as ``unverified`` that ends every
+        row.
+        """
+        groups = [tuple(column for column in group if any(column.cells)) for group in (first_columns, *parts)]
         if any(groups):
-            self._add_block(Table(tuple(groups), mark))
+            self._add_block(Table(tuple(groups), row_mark))
 
-    def add_code(self, text: str) -> None:
+    def add_code_block(self, text: str) -> None:
         self._add_block(CodeBlock(text))
 
-    def add_next_command(self, command: str, does: str) -> None:
-        self._add_block(NextCommand(command, does))
+    def add_next_command(self, command: str, purpose: str) -> None:
+        self._add_block(NextCommandBlock(command, purpose))
 
-    def add_drawing(self, make: Callable[[], Chart]) -> None:
+    def add_lazy_chart(self, make_chart: Callable[[], Chart]) -> None:
         """Make a chart and add it, unless the page is text, which has no drawings."""
         if self.whole:
-            self.add_chart(make())
+            self.add_chart(make_chart())
 
     def add_chart(self, chart: Chart, heading: str = "") -> None:
-        """Add a chart below a heading, unless one of the first two sections has it.
+        """Add a chart below a heading, unless one of the first two sections already has it.
 
-        Of an empty chart there is the heading alone.
+        If the chart is empty, only the heading is added.
         """
-        drawing = Drawing(replace(chart, source=self.source))
+        drawing = ChartBlock(replace(chart, source=self.source))
         if any(drawing in section.blocks for section in self.sections[:2]):
             return
         if heading:
             self.add_heading(heading)
-        if not chart.empty:
+        if not chart.is_empty:
             self._add_block(drawing)
 
-    def add_warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
+    def add_warnings(self, cautions: Collection[WarningMessage], heading: str = "Warnings") -> None:
         """Add warnings with their remedies below a heading, if there are any warnings."""
         if cautions and heading:
             self.add_heading(heading)
         for caution in cautions:
-            self.sections[-1].blocks += caution_paragraphs(caution)
+            self.sections[-1].blocks += warning_paragraphs(caution)
 
-    def keep_note(self, text: str) -> None:
-        """Keep a sentence on why a value is absent, until `add_kept_notes`."""
+    def collect_footnote(self, text: str) -> None:
+        """Remember a sentence on why a value is absent, for `add_collected_footnotes`; the same sentence only once."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def add_kept_notes(self) -> None:
-        """Add the notes that `keep_note` kept, and forget them."""
+    def add_collected_footnotes(self) -> None:
+        """Add the sentences that `collect_footnote` remembered to the page, and forget them."""
         for text in self.notes:
             self.add_paragraph(f"{NULL}  {text}", "dim")
         self.notes.clear()
@@ -223,13 +232,13 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A report as data, for the HTML page and Markdown.
+class ReportContent:
+    """The content of a report, which HTML or Markdown shows.
 
-    `about`: when and where its results were measured, and with what; `state`: a sentence that says why numbers are not
+    `about`: when, where and with what its results were measured; `state`: a sentence that says why numbers are not
     verified, or else the figures of a run, a verdict or the outcome of a tuning; `alarm`: whether `state` is an alarm;
-    `verified`: a sentence about verification, if `state` has none; `decided`: whether its comparison or tuning decided
-    anything; `of_commands`: whether it is about commands alone.
+    `verified`: a sentence about verification, if `state` says nothing about it; `decided`: whether the comparison or
+    tuning decided anything; `of_commands`: whether the report is about commands alone.
     """
 
     title: str
@@ -242,29 +251,31 @@ class Report:
     of_commands: bool = False
 
 
-def caution_paragraphs(caution: Caution) -> list[Block]:
+def warning_paragraphs(caution: WarningMessage) -> list[Block]:
     """The paragraphs of a warning: its code and message, and its remedy."""
     remedy: list[Block] = [Paragraph(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
     return [Paragraph(f"{caution.code}: {caution.message}", "yellow"), *remedy]
 
 
 def columns_from_rows(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Container[int] = ()
 ) -> list[Column]:
-    """Make the columns of a table from its rows; `text`: the indexes, from 0, of columns of text."""
-    return [Column(name, cells, at in text) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
+    """Make the columns of a table from its rows; `text_columns`: the indexes of columns of text, from 0."""
+    return [
+        Column(name, cells, at in text_columns) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))
+    ]
 
 
-def rank_matrix_columns(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
+def rank_matrix_columns(cells: Mapping[tuple[int, int], str], *, are_texts: bool = False) -> list[Column]:
     """Make the columns of a table with a cell for each pair of sending rank (row) and receiving rank (column).
 
-    There are none for more than `LARGEST_MATRIX` ranks.
+    The list is empty for more than `LARGEST_MATRIX` ranks. `are_texts`: whether cells are text, not numbers.
     """
     ranks = sorted({rank for pair in cells for rank in pair})
     if len(ranks) > LARGEST_MATRIX:
         return []
     senders = Column("from \\ to", [str(rank) for rank in ranks])
-    return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
+    return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], are_texts) for to in ranks)]
 
 
 def group_by_key(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:

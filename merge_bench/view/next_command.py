@@ -23,11 +23,12 @@ WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 
 
 @dataclass(frozen=True)
-class NextStep:
-    """A command of the program, as words and options; `does`: what it does, as a phrase.
+class SuggestedCommand:
+    """A command of this program that the reader is advised to type next.
 
-    `reports`: whether it writes the report, which does not name this command; `note`: a sentence about what is open;
-    `command_words`: of a person's command that it runs, which follow all options.
+    `words`, `options`: the command line; `does`: what the command does, as a phrase; `reports`: whether it writes the
+    report, which does not suggest it; `note`: a sentence about what is undecided; `command_words`: a command of the
+    user that it runs, which follows all options.
     """
 
     words: tuple[str, ...]
@@ -40,20 +41,20 @@ class NextStep:
 
     @property
     def command(self) -> str:
-        """The command line, for a shell."""
+        """The suggested command line, for a shell."""
         theirs = ("--", *self.command_words) if self.command_words else ()
-        return f"{self.program} {shlex.join([*self.words, *_option_words(self.options), *theirs])}".rstrip()
+        return f"{self.program} {shlex.join([*self.words, *_options_as_arguments(self.options), *theirs])}".rstrip()
 
-    def as_typed(self) -> NextStep:
-        """The same command, with the program as the user typed it to start this process."""
-        return replace(self, program=program_as_typed(ProgramInvocation.of_this_process()))
+    def with_program_as_typed(self) -> SuggestedCommand:
+        """The same command, beginning with the program as the user typed it, such as ``python -m merge_bench``."""
+        return replace(self, program=typed_program_text(ProgramInvocation.of_this_process()))
 
     def quiet_host_advice(self, campaign: Campaign) -> str:
         """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
         measures = next(iter(self.words), "") in _MEASURING_COMMANDS and "wait_for_quiet" not in self.options
-        return WHEN_QUIET if measures and busy_host_warnings(campaign) and can_wait_for_quiet(campaign) else ""
+        return WHEN_QUIET if measures and busy_host_warnings(campaign) and can_wait_for_quiet_host(campaign) else ""
 
-    def with_service_advice(self, campaign: Campaign) -> NextStep:
+    def with_service_advice(self, campaign: Campaign) -> SuggestedCommand:
         """The same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
         if (
             not is_read_on_another_machine(campaign.head.environment_variable(JOB))
@@ -68,13 +69,13 @@ class NextStep:
         return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
 
-def step_as_typed(step: NextStep | None) -> NextStep | None:
-    """`step` with the program as the user typed it; None in a job of a service, whose client or page shows it."""
-    return None if step is None or JOB in os.environ else step.as_typed()
+def typed_command_unless_in_job(suggestion: SuggestedCommand | None) -> SuggestedCommand | None:
+    """`suggestion` with the program as the user typed it; None in a job of a service, whose client shows it instead."""
+    return None if suggestion is None or JOB in os.environ else suggestion.with_program_as_typed()
 
 
-def service_machine_note() -> str:
-    """``, on the service's machine``, to follow the name of a file in the output of a service's job; else empty."""
+def service_machine_suffix() -> str:
+    """The text ``, on the service's machine``, for file names in the output of a service's job; empty elsewhere."""
     return ", on the service's machine" if is_read_on_another_machine(os.environ.get(JOB)) else ""
 
 
@@ -91,27 +92,27 @@ class ProgramInvocation:
         return cls(Path(sys.argv[0]), sys.orig_argv[0], Path(sys.executable))
 
 
-def program_as_typed(started: ProgramInvocation) -> str:
+def typed_program_text(invocation: ProgramInvocation) -> str:
     """The program as the user typed it: ``merge-bench`` or ``python -m merge_bench``, with a path where needed."""
-    if started.script.name == _SCRIPT:
+    if invocation.script.name == _SCRIPT:
         on_path = shutil.which(_SCRIPT)
-        by_name = on_path is not None and started.script.exists() and Path(on_path).samefile(started.script)
-        return _SCRIPT if by_name else _shell_path(started.script)
-    word = started.word
+        by_name = on_path is not None and invocation.script.exists() and Path(on_path).samefile(invocation.script)
+        return _SCRIPT if by_name else _quoted_path_for_shell(invocation.script)
+    word = invocation.word
     on_path = shutil.which(_PYTHON)
-    if on_path is not None and Path(on_path).parent.resolve() == started.python.parent.resolve():
+    if on_path is not None and Path(on_path).parent.resolve() == invocation.python.parent.resolve():
         return _PROGRAM
-    python = word if word and "/" not in word and shutil.which(word) else _shell_path(started.python)
+    python = word if word and "/" not in word and shutil.which(word) else _quoted_path_for_shell(invocation.python)
     return python + _PROGRAM.removeprefix(_PYTHON)
 
 
-def _shell_path(path: Path) -> str:
+def _quoted_path_for_shell(path: Path) -> str:
     """Quote a path for a shell, relative to the current folder if the path lies in there."""
     inside = path.is_relative_to(Path.cwd()) and len(path.relative_to(Path.cwd()).parts) > 1
     return shlex.quote(str(path.relative_to(Path.cwd()) if inside else path))
 
 
-def can_wait_for_quiet(campaign: Campaign) -> bool:
+def can_wait_for_quiet_host(campaign: Campaign) -> bool:
     """Whether a campaign's workers ran on the host of the command, which can wait until that host is quiet."""
     return all(kind.starts_here for kind in launchers_of_campaign(campaign))
 
@@ -122,8 +123,8 @@ def launchers_of_campaign(campaign: Campaign) -> list[LauncherKind]:
     return [launchers_by_name()[name] for name in names & set(launchers_by_name())]
 
 
-def _option_words(options: GivenOptions) -> list[str]:
-    """Options as words of a command line; an option with several values is repeated."""
+def _options_as_arguments(options: GivenOptions) -> list[str]:
+    """Turn options into arguments of a command line; an option with several values is repeated."""
     words: list[str] = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"

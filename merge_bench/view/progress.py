@@ -51,16 +51,18 @@ class TerminalProgress(ProgressDisplay):
 
     def show_phase(self, text: str) -> None:
         self._started, self._text = self._clock(), mark_unprintable(text)
-        self._update_line(completed=0, total=None, detail="")
+        self._update_progress_line(completed=0, total=None, detail="")
 
     def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
-        left = time_left_text(remaining_seconds(self._clock() - self._started, done, total), self.rest)
-        self._update_line(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
+        left = time_left_text(remaining_iterations_seconds(self._clock() - self._started, done, total), self.rest)
+        self._update_progress_line(
+            completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}"
+        )
 
-    def _update_line(self, *, completed: int, total: int | None, detail: str) -> None:
-        """Update the line and its bar; a text that is too long is cut."""
+    def _update_progress_line(self, *, completed: int, total: int | None, detail: str) -> None:
+        """Update the text and the bar of the progress line; a text that is too long is cut."""
         room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR_COLUMNS + 1) * self._wide
         text = self._text if len(self._text) <= room else f"{self._text[: room - 1]}…"
         self._bars.update(self._task, description=text, completed=completed, detail=detail)
@@ -80,7 +82,9 @@ class LogProgress(ProgressDisplay):
         self._began = self._started = clock()
         self._text, self._detail = "starting", ""
         self._closed = threading.Event()
-        self._writer = threading.Thread(target=self._write_lines, args=(silence_seconds,), name="progress", daemon=True)
+        self._writer = threading.Thread(
+            target=self._write_progress_lines, args=(silence_seconds,), name="progress", daemon=True
+        )
         self._writer.start()
 
     def show_phase(self, text: str) -> None:
@@ -88,31 +92,36 @@ class LogProgress(ProgressDisplay):
 
     def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
-        left = time_left_text(remaining_seconds(self._clock() - self._started, done, total), self.rest)
+        left = time_left_text(remaining_iterations_seconds(self._clock() - self._started, done, total), self.rest)
         self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"
 
     def close(self) -> None:
         self._closed.set()
         self._writer.join()
 
-    def _write_lines(self, silence_seconds: float) -> None:
+    def _write_progress_lines(self, silence_seconds: float) -> None:
         while not self._closed.wait(silence_seconds):
             passed = timedelta(seconds=int(self._clock() - self._began))
             with contextlib.suppress(OSError, ValueError):  # a log that is full or closed ends no run
                 print(f"merge_bench: {passed} {self._text}{self._detail}", file=self._stream, flush=True)
 
 
-def time_left_text(launch_seconds: float, rest_seconds: float | None) -> str:
-    """``3 minutes left``: of a launch, and of the launches after it, if that is known; empty if no time is left."""
-    if rest_seconds is None:
-        return f"{format_duration(launch_seconds)} left of this launch" if launch_seconds > 0 else ""
-    seconds = launch_seconds + rest_seconds
+def time_left_text(launch_seconds_left: float, later_seconds_left: float | None) -> str:
+    """The remaining time as text: ``3 minutes left``; empty if no time is left.
+
+    It is that of the running launch and of the launches after it, or if the latter is None, that of the launch alone.
+    """
+    if later_seconds_left is None:
+        return f"{format_duration(launch_seconds_left)} left of this launch" if launch_seconds_left > 0 else ""
+    seconds = launch_seconds_left + later_seconds_left
     return f"{format_duration(seconds)} left" if seconds > 0 else ""
 
 
-def remaining_seconds(elapsed: float, done: int, total: int) -> float:
-    """The seconds that the other iterations will take, if `done` of `total` took `elapsed` seconds."""
-    return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
+def remaining_iterations_seconds(elapsed_seconds: float, done_iterations: int, all_iterations: int) -> float:
+    """The seconds that the remaining iterations will take, at the speed of those already done; NaN if none is done."""
+    if done_iterations <= 0:
+        return float("nan")
+    return elapsed_seconds / done_iterations * max(all_iterations - done_iterations, 0)
 
 
 def make_progress(stream: TextIO, *, quiet: bool = False) -> ProgressDisplay:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from merge_bench.errors import PLAIN, Caution, mark_unprintable, print_warning
+from merge_bench.errors import PLAIN, WarningMessage, mark_unprintable, print_warning
 
 if TYPE_CHECKING:
     import msgspec
@@ -24,7 +24,7 @@ class EscapingTerminal(io.TextIOWrapper):
     """
 
     def write(self, text: str) -> int:
-        super().write(text if text.isprintable() else "".join(map(_escape_letter, text)))
+        super().write(text if text.isprintable() else "".join(map(_escape_unprintable_character, text)))
         return len(text)
 
 
@@ -46,26 +46,26 @@ def unescaped_stream(stream: TextIO) -> TextIO:
     return _UnescapedTerminal(stream) if isinstance(stream, EscapingTerminal) else stream  # type: ignore[return-value]
 
 
-def _escape_letter(letter: str) -> str:
+def _escape_unprintable_character(letter: str) -> str:
     if letter.isprintable() or letter in "\n\t":
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def redirect_native_output() -> None:
+def send_native_output_to_stderr() -> None:
     """Redirect what native code prints on standard output to standard error; `sys.stdout` keeps standard output.
 
     Only for the program itself, at its start; a function that another program calls must not do this. Does nothing if
     `sys.stdout` is not the one that Python began with.
     """
     if sys.stdin is None:
-        _open_null_device(0)
+        _open_descriptor_on_null_device(0)
     if sys.stderr is None:  # closed: what is printed there would reach standard output
-        _open_null_device(2)
+        _open_descriptor_on_null_device(2)
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        _open_null_device(1)
+        _open_descriptor_on_null_device(1)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     elif sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         before = sys.stdout
@@ -78,7 +78,7 @@ def redirect_native_output() -> None:
         sys.stderr.reconfigure(errors=PLAIN)
 
 
-def _open_null_device(descriptor: int) -> None:
+def _open_descriptor_on_null_device(descriptor: int) -> None:
     """Open a closed descriptor on ``/dev/null``, also for child processes, so that no file gets its number."""
     null = os.open(os.devnull, os.O_WRONLY)
     if null == descriptor:
@@ -129,7 +129,7 @@ def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
         return json.dumps(msgspec.to_builtins(document)).encode()
 
 
-def print_warnings(warnings: Iterable[Caution]) -> None:
+def print_warnings(warnings: Iterable[WarningMessage]) -> None:
     """Print warnings on standard error, each once."""
     for caution in dict.fromkeys(warnings):
         print_warning(caution)

@@ -20,7 +20,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from merge_bench.errors import PLAIN, mark_unprintable, wrap_text
-from merge_bench.view.content import Block, CodeBlock, Column, Heading, NamedValues, NextCommand, Page, Paragraph, Table
+from merge_bench.view.content import (
+    Block,
+    CodeBlock,
+    Column,
+    Heading,
+    NamedValues,
+    NextCommandBlock,
+    PageBuilder,
+    Paragraph,
+    Table,
+)
 from merge_bench.view.streams import unescaped_stream
 
 _UNWRAPPED_COLUMNS = 100_000
@@ -28,7 +38,7 @@ _UNWRAPPED_COLUMNS = 100_000
 
 
 @contextlib.contextmanager
-def open_page(file: TextIO | None = None, width: int | None = None) -> Iterator[Page]:
+def print_page_at_exit(file: TextIO | None = None, width: int | None = None) -> Iterator[PageBuilder]:
     """Yield an empty page, and print it on `file` (standard output) when the ``with`` block ends.
 
     The page has lines and colours if `file` is a terminal that knows Unicode; otherwise it is plain, without spaces at
@@ -38,11 +48,11 @@ def open_page(file: TextIO | None = None, width: int | None = None) -> Iterator[
     encoding = getattr(stream, "encoding", None) or "utf-8"
     terminal = Console(file=unescaped_stream(stream), width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and encoding.lower().startswith("utf"):
-        yield (page := Page(plain=False))
+        yield (page := PageBuilder(plain=False))
         for block in page.blocks:
             _print_block(block, terminal, plain=False)
     else:
-        yield (page := Page())
+        yield (page := PageBuilder())
         buffer = io.StringIO()
         console = Console(file=buffer, width=_UNWRAPPED_COLUMNS, color_system=None, markup=False, highlight=False)
         for block in page.blocks:
@@ -77,7 +87,7 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
-            for name, value, mark in block.rows_with_marks:
+            for name, value, mark in block.names_values_and_marks:
                 grid.add_row(
                     Text(mark_unprintable(name, "\n")),
                     Text(mark_unprintable(f"{value}  {mark}" if mark else value, "\n")),
@@ -87,10 +97,10 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
             for at, columns in enumerate(_split_columns_to_fit(block, console, plain=plain)):
                 if at:
                     console.print()
-                _print_table(columns, block.mark, console, plain=plain)
+                _print_table(columns, block.row_mark, console, plain=plain)
         case CodeBlock(text):
             console.print(Text(mark_unprintable(text, "\n")), soft_wrap=True)
-        case NextCommand(command, does):
+        case NextCommandBlock(command, does):
             _print_block(Paragraph(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
             _print_block(Paragraph(f"      ({does})", "dim"), console, plain=plain)
 
@@ -100,22 +110,22 @@ def _split_columns_to_fit(table: Table, console: Console, *, plain: bool) -> lis
     first, *others = table.groups
     tables = [list(first)]
     for group in others:
-        if _make_rich_table([*tables[-1], *group], table.mark, console, plain=plain)[1].maximum <= console.width:
+        if _make_rich_table([*tables[-1], *group], table.row_mark, console, plain=plain)[1].maximum <= console.width:
             tables[-1] += group
             continue
         if len(tables[-1]) > len(first):
             tables.append(list(first))
         for column in group:
-            size = _make_rich_table([*tables[-1], column], table.mark, console, plain=plain)[1]
+            size = _make_rich_table([*tables[-1], column], table.row_mark, console, plain=plain)[1]
             if len(tables[-1]) > len(first) and size.minimum > console.width:
                 tables.append(list(first))
             tables[-1].append(column)
     return tables
 
 
-def _print_table(columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool) -> None:
+def _print_table(columns: Sequence[Column], row_mark: str | None, console: Console, *, plain: bool) -> None:
     """Print one table; columns are narrowed so that words stay whole, if the longest of each column fit."""
-    drawn, size = _make_rich_table(columns, mark, console, plain=plain)
+    drawn, size = _make_rich_table(columns, row_mark, console, plain=plain)
     if not plain and size.minimum <= console.width < size.maximum:
         for column, width in zip(
             drawn.columns, _choose_column_widths(columns, console.width - size.maximum), strict=False
@@ -131,7 +141,7 @@ class _TopAlignedText(Text):
 
 
 def _make_rich_table(
-    columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool
+    columns: Sequence[Column], row_mark: str | None, console: Console, *, plain: bool
 ) -> tuple[RichTable, Measurement]:
     """Make a table of rich; returns it, and its least width (with whole words) and greatest width (whole cells)."""
     table = RichTable(
@@ -144,25 +154,27 @@ def _make_rich_table(
     for column in columns:
         heading = Text(mark_unprintable(column.heading.replace("\n", " ") if plain else column.heading, "\n"))
         table.add_column(heading, justify="left" if column.text else "right", overflow="fold", vertical="bottom")
-    if mark:
+    if row_mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_TopAlignedText(mark_unprintable(cell, "\n")) for cell in row), *([mark] if mark else []))
+        table.add_row(
+            *(_TopAlignedText(mark_unprintable(cell, "\n")) for cell in row), *([row_mark] if row_mark else [])
+        )
     return table, Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 
-def _choose_column_widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Choose the width of each column so that its longest word fits; wide columns give up most.
+def _choose_column_widths(columns: Sequence[Column], spare_width: int) -> list[int]:
+    """Choose the width of each column so that its longest word fits; wide columns are narrowed most.
 
-    `room`: the screen's width minus what all cells need; it is negative.
+    `spare_width`: the screen's width minus what all cells need; it is negative.
     """
     texts = [[*column.heading.split("\n"), *column.cells] for column in columns]
     least = [max(cell_len(word) for text in lines for word in (text.split() or [""])) for lines in texts]
     widths = [max(cell_len(line) for text in lines for line in (text.splitlines() or [""])) for lines in texts]
-    while room < 0:
+    while spare_width < 0:
         at = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
         if widths[at] <= least[at]:
             break
         widths[at] -= 1
-        room += 1
+        spare_width += 1
     return widths

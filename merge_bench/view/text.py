@@ -32,8 +32,8 @@ def as_html(text: object) -> str:
     return escape(mark_unprintable(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
 
 
-def keep_options_unbroken(markup: str) -> str:
-    """Mark up HTML so that no line breaks within an option and its number, such as ``--wait-for-quiet 5m``."""
+def keep_cli_options_unbroken(markup: str) -> str:
+    """Mark up HTML so that no line breaks within a command's option and its number, as in ``--wait-for-quiet 5m``."""
     return _OPTION.sub(r'<span class="unbroken">\g<0></span>', markup)
 
 
@@ -66,8 +66,8 @@ def format_number(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class ShownUnit:
-    """The unit in which values of a metric are shown: its `name`, and the `scale` from the records to it.
+class DisplayUnit:
+    """The unit in which values of a metric are shown: its `name`, and the factor `scale` from the recorded unit to it.
 
     `any_size`: whether values may be tiny or huge, so that these have an exponent.
     """
@@ -77,8 +77,8 @@ class ShownUnit:
     any_size: bool = True
 
     @classmethod
-    def of(cls, unit: str | None) -> ShownUnit:
-        """The unit for values that the records have in `unit`: GiB/s for B/s, ms for s, any other unit for itself."""
+    def for_recorded_unit(cls, unit: str | None) -> DisplayUnit:
+        """The unit in which to show values recorded in `unit`: GiB/s for B/s, ms for s, any other unit as it is."""
         return _SHOWN_UNITS.get(unit or "", cls(unit or ""))
 
     def format_value(self, value: float | None, *, with_unit: bool = False) -> str:
@@ -89,12 +89,12 @@ class ShownUnit:
         plain = not self.any_size or not shown or 1e-6 <= abs(shown) < 1e12
         return f"{format_number(shown) if plain else f'{shown:.3g}'} {self.name if with_unit else ''}".rstrip()
 
-    def heading(self, metric: str, between: str = " ") -> str:
-        """The heading of values of a metric: ``wall (ms)``; `between`: what separates the two."""
-        return f"{metric}{between}({self.name})" if self.name else metric
+    def metric_heading(self, metric: str, separator: str = " ") -> str:
+        """The heading of values of a metric: ``wall (ms)``; `separator`: the text between metric and unit."""
+        return f"{metric}{separator}({self.name})" if self.name else metric
 
 
-_SHOWN_UNITS = {"B/s": ShownUnit("GiB/s", 1 / GIB, any_size=False), "s": ShownUnit("ms", 1e3, any_size=False)}
+_SHOWN_UNITS = {"B/s": DisplayUnit("GiB/s", 1 / GIB, any_size=False), "s": DisplayUnit("ms", 1e3, any_size=False)}
 
 
 def format_gib(byte_count: float | None) -> str:
@@ -143,7 +143,7 @@ def format_cell(value: object) -> str:
     return NULL if value is None else str(value)
 
 
-def with_binary_prefix(count: float, unit: str = "B") -> str:
+def format_with_binary_prefix(count: float, unit: str = "B") -> str:
     """Format a number with a binary prefix: ``32`` → ``32 B``, ``1536`` → ``1.5 KiB``."""
     step = 0
     while count >= 1024 and step < len(_BINARY) - 1:
@@ -151,19 +151,19 @@ def with_binary_prefix(count: float, unit: str = "B") -> str:
     return f"{count:.4g} {_BINARY[step]}{unit}".strip()
 
 
-def evenly_spread_indexes(count: int, most: int) -> Sequence[int]:
-    """Choose indexes of `count` items: all, or `most` of them, evenly spread, the first and last included."""
-    if count <= most:
-        return range(count)
-    return [round(at * (count - 1) / max(most - 1, 1)) for at in range(most)]
+def evenly_spread_indexes(item_count: int, most_indexes: int) -> Sequence[int]:
+    """Choose indexes of `item_count` items: all, or `most_indexes` evenly spread ones, with the first and last."""
+    if item_count <= most_indexes:
+        return range(item_count)
+    return [round(at * (item_count - 1) / max(most_indexes - 1, 1)) for at in range(most_indexes)]
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A term and its meaning; `headings`: further headings of columns and rows that it explains.
+class TermDefinition:
+    """A term and its meaning; `headings`: further headings of columns and rows that the definition explains.
 
-    `unit`: its unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
-    reports list it; `of_merges`: whether it has no meaning for commands, and reports about these alone do not.
+    `unit`: the term's unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
+    reports list it; `of_merges`: whether it applies to merges only, so that reports about commands alone leave it out.
     """
 
     term: str
@@ -176,18 +176,18 @@ class Definition:
 
 
 @cache
-def load_definitions() -> tuple[Definition, ...]:
+def load_definitions() -> tuple[TermDefinition, ...]:
     """Read all definitions of terms from ``definitions.toml``."""
     from importlib import resources
 
     import msgspec
 
     text = (resources.files("merge_bench.view") / "definitions.toml").read_text(encoding="utf-8")
-    return msgspec.toml.decode(text, type=dict[str, tuple[Definition, ...]])["definition"]
+    return msgspec.toml.decode(text, type=dict[str, tuple[TermDefinition, ...]])["definition"]
 
 
 @cache
-def report_definitions() -> tuple[Definition, ...]:
+def report_definitions() -> tuple[TermDefinition, ...]:
     """The definitions that reports list, in the order in which they are read."""
     return tuple(definition for definition in load_definitions() if definition.in_reports)
 
@@ -195,9 +195,9 @@ def report_definitions() -> tuple[Definition, ...]:
 def find_definition_index(heading: str) -> int | None:
     """The index in `report_definitions` of the definition that explains the heading of a column or row, or None."""
     title = " ".join(heading.split())
-    return _definition_indexes().get(title, _definition_indexes().get(_UNIT.sub("", title)))
+    return _definition_index_by_heading().get(title, _definition_index_by_heading().get(_UNIT.sub("", title)))
 
 
 @cache
-def _definition_indexes() -> dict[str, int]:
+def _definition_index_by_heading() -> dict[str, int]:
     return {name: at for at, one in enumerate(report_definitions()) for name in (one.term, *one.headings)}

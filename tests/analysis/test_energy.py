@@ -13,7 +13,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import encode_record
 from merge_bench.report.run import print_campaign_report
-from merge_bench.view.export.bencher_prometheus import exported_subjects
+from merge_bench.view.export.bencher_prometheus import exported_benchmarks
 from tests.analysis.summaries import append, codes, document
 from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign
@@ -137,7 +137,7 @@ def test_the_energy_of_a_run_is_the_median_over_launches(tmp_path: Path) -> None
     assert energy(folder)["joules_per_merge"] == 110
     campaign = read_campaign(folder)
     assert [row["gpu_joules_per_merge"] for row in launch_rows(campaign)] == [100, 300, 110]
-    (subject,) = exported_subjects([campaign])
+    (subject,) = exported_benchmarks([campaign])
     assert {figure.name: figure.value for figure in subject.figures}["gpu_energy_joules"] == 110
 
 

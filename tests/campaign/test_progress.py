@@ -11,7 +11,13 @@ import pytest
 from rich.console import Console
 
 from merge_bench.campaign import LabelledProgress, ProgressDisplay
-from merge_bench.view.progress import LogProgress, TerminalProgress, make_progress, remaining_seconds, time_left_text
+from merge_bench.view.progress import (
+    LogProgress,
+    TerminalProgress,
+    make_progress,
+    remaining_iterations_seconds,
+    time_left_text,
+)
 from tests.view.report.test_text import Terminal
 
 
@@ -100,9 +106,9 @@ def test_iterations_have_separators_and_an_unknown_throughput_is_a_dash(
 
 
 def test_remaining_time_goes_on_as_before() -> None:
-    assert remaining_seconds(10.0, 4, 10) == 15.0
-    assert remaining_seconds(10.0, 10, 10) == 0.0
-    assert math.isnan(remaining_seconds(1.0, 0, 10))
+    assert remaining_iterations_seconds(10.0, 4, 10) == 15.0
+    assert remaining_iterations_seconds(10.0, 10, 10) == 0.0
+    assert math.isnan(remaining_iterations_seconds(1.0, 0, 10))
 
 
 def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:

@@ -60,14 +60,14 @@ def _dashboard(folder: Path, whole: Path) -> int:
     entries, cache = index.entries(), CampaignCache()
     loaded = cache.load(entries)
     results_tab.campaigns_data_frame(entries, cache.known_figures)
-    results_tab.make_results_content(loaded, metric="Throughput", axis=results_tab.ABSOLUTE, datasets=())
-    results_tab.make_results_content(loaded, metric="Bandwidth", axis=results_tab.OF_LINK, datasets=())
+    results_tab.make_results_content(loaded, metric="Throughput", axis_unit=results_tab.ABSOLUTE, dataset_names=())
+    results_tab.make_results_content(loaded, metric="Bandwidth", axis_unit=results_tab.OF_LINK, dataset_names=())
     network_tab.make_network_content(loaded, ())
     for each in loaded:
         tuning_tab.make_tuning_content(each)
         if each.campaign is not None:
-            live_data.make_live_state(each.campaign, running=False)
-            live_data.make_live_state(each.campaign, running=True)
+            live_data.make_live_campaign_state(each.campaign, running=False)
+            live_data.make_live_campaign_state(each.campaign, running=True)
     return 2 if any(each.problem for each in loaded) else 0
 
 

@@ -132,7 +132,10 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     assert [(each.returncode, each.stderr) for each in (done, listed)] == [(141, b"")] * 2
 
 
-_OWN = "import os, sys; from merge_bench.view.streams import redirect_native_output; redirect_native_output(); "
+_OWN = (
+    "import os, sys; from merge_bench.view.streams import send_native_output_to_stderr;"
+    " send_native_output_to_stderr(); "
+)
 
 
 def test_without_a_buffer_of_python_every_word_arrives_at_once() -> None:

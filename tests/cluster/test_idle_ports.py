@@ -13,7 +13,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import ProcessLocation, dask_process_commands
 from merge_bench.cluster.host_check import IDLE, idle_rdma_port_warnings, unusable_rdma_port_warnings
 from merge_bench.cluster.hosts import HostSpec
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostFacts, HostReport
 from merge_bench.host.pinning import WorkerPin
@@ -41,7 +41,7 @@ def describe(tmp_path: Path) -> Callable[..., HostFacts]:
     return made
 
 
-def warned(host: HostFacts, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[Caution]:
+def warned(host: HostFacts, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[WarningMessage]:
     pins = pinning.pin_workers(host, workers, use_gpus=gpus)
     return idle_rdma_port_warnings({"n1": host, "n2": host}, {"n1": pins, "n2": pins}, config)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from merge_bench.view.plot import Boxes, Chart
+from merge_bench.view.plot import BoxMarks, Chart
 
 
 def bars_of(chart: Chart) -> dict[tuple[str, str], float]:
     """Where each bar of a chart of `bars` ends, by its row and its series."""
-    found = [mark for _, mark in chart.marks if isinstance(mark, Boxes) and not mark.white]
+    found = [mark for _, mark in chart.marks_with_groups if isinstance(mark, BoxMarks) and not mark.white]
     return {
         (row, series): end
         for boxes in found

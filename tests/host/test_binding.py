@@ -17,7 +17,7 @@ from merge_bench.host.doctor import OK, WARN, HostCheckFacts, check_gpu_adapters
 from merge_bench.host.gpu import describe_gpus
 from merge_bench.host.pinning import WorkerBinding, allowed_rdma_ports, describe_binding, expected_gpu_bindings
 from merge_bench.report.setup import write_bindings
-from merge_bench.view.terminal import open_page
+from merge_bench.view.terminal import print_page_at_exit
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library
 from tests.helpers.sysfs import Kind
@@ -164,7 +164,7 @@ def test_doctor_needs_both_a_gpu_and_a_port(be: Be, make: Callable[[], Kind]) ->
 
 def printed(*bindings: WorkerBinding) -> str:
     text = io.StringIO()
-    with open_page(text) as page:
+    with print_page_at_exit(text) as page:
         write_bindings(page, bindings)
     return text.getvalue()
 

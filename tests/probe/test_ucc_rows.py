@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import Caution, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.probe.ranks.launch import RankSession
 from merge_bench.probe.ranks.mpirun import OPEN_MPI, MpiInstallation
 from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make_probe
@@ -32,7 +32,7 @@ class FirstRank(RankSession):
 
     def __init__(self) -> None:
         self.rows: list[ProbeLine] = []
-        self.warnings: list[Caution] = []
+        self.warnings: list[WarningMessage] = []
         given: Any = SimpleNamespace(
             plan=SimpleNamespace(workers=2),
             settings=SimpleNamespace(start_timeout=60.0),
@@ -56,7 +56,7 @@ class FirstRank(RankSession):
     def read_rank_output(self, ranks: Any, first: float, silence: float) -> Iterator[str]:
         yield from ranks.splitlines()
 
-    def record_warning(self, caution: Caution) -> None:
+    def record_warning(self, caution: WarningMessage) -> None:
         self.warnings.append(caution)
 
 

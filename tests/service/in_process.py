@@ -20,12 +20,12 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
-from merge_bench.dashboard.app import make_pages
+from merge_bench.dashboard.app import make_dashboard_application
 from merge_bench.host.network import allowed_page_origins
-from merge_bench.service.api import LOCAL, Service, ServiceLimits
+from merge_bench.service.api import LOCAL, ServiceContext, ServiceLimits
 from merge_bench.service.job_rules import JobRules
 from merge_bench.service.runner import JobRunner
-from merge_bench.service.serve import AuthorizingRouter, ServiceResults
+from merge_bench.service.serve import AuthorizingRouter, ServiceResultsFolder
 from merge_bench.service.store import ServiceStore
 
 
@@ -39,7 +39,7 @@ class Running:
     folder: Path
     mistakes: list[str]
     """What it logged as an error."""
-    service: Service
+    service: ServiceContext
 
     def ask(
         self, method: str, path: str, body: object = None, *, token: str | None = "ci", **headers: str
@@ -67,7 +67,7 @@ class Running:
     def occupy(self) -> None:
         """Queue a job and wait until it runs: as long as it does, others wait."""
         self.store.add_job("ci", ["run"], {}, most_queued=10**6)
-        self.service.runner.look_for_jobs()
+        self.service.runner.look_for_jobs_now()
         deadline = time.monotonic() + 60
         while self.store.find_running_job() is None:
             assert time.monotonic() < deadline
@@ -111,7 +111,7 @@ def running(
     *,
     job: Sequence[str] = ("true",),
     clock: Callable[[], float] = time.monotonic,
-    make_results: Callable[[Path, JobRunner], ServiceResults] = ServiceResults,
+    make_results: Callable[[Path, JobRunner], ServiceResultsFolder] = ServiceResultsFolder,
     commands: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Running]:
     """A service that runs the command `job` for every job; `clock`: for its limits and sessions.
@@ -124,12 +124,12 @@ def running(
     tokens = {name: store.add_token(name, role) for name, role in (("ci", "run"), ("other", "run"), ("reader", "read"))}
     tokens[LOCAL] = store.add_token(LOCAL, "run")
     runner = JobRunner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: list(job))
-    ports, ready, loops, services = [], threading.Event(), [], list[Service]()
+    ports, ready, loops, services = [], threading.Event(), [], list[ServiceContext]()
 
     async def main() -> None:
         listening, port = bind_unused_port(address="127.0.0.1")
         index = make_results(folder / "results", runner)
-        service = Service(
+        service = ServiceContext(
             store=store,
             runner=runner,
             rules=JobRules(folder / "results", (folder / "tables",), commands or {}),
@@ -140,7 +140,7 @@ def running(
             clock=clock,
         )
         services.append(service)
-        gate = AuthorizingRouter(service, make_pages, pace=lambda: 0.0)
+        gate = AuthorizingRouter(service, make_dashboard_application, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)
         server.add_sockets([listening])
         pages = BaseServer(IOLoop.current(), gate.pages, server)

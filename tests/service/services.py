@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from merge_bench.service.api import Service
+from merge_bench.service.api import ServiceContext
 from merge_bench.service.serve import ServiceSettings, start_service
 from tests.helpers.leftovers import Before, processes
 from tests.helpers.runs import LIMIT, ROOT, environment
@@ -109,7 +109,7 @@ class RealService:
 
 
 @contextlib.contextmanager
-def started(results: Path) -> Iterator[Service]:
+def started(results: Path) -> Iterator[ServiceContext]:
     """The service of these results in this process, with its locks and its token; it listens nowhere."""
     with contextlib.ExitStack() as stack:
         yield start_service(stack, ServiceSettings(results, 0, "127.0.0.1"), hosts=(), scheme="http")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.service.api import LOCAL, ROUTES, ServiceLimits, openapi_document
-from merge_bench.service.serve import ServiceResults
+from merge_bench.service.serve import ServiceResultsFolder
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
@@ -182,7 +182,7 @@ def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path) -> None:
 def test_health_is_answered_while_results_are_read_and_only_some_wait(tmp_path: Path) -> None:
     reading, go_on = threading.Semaphore(0), threading.Event()
 
-    class SlowResults(ServiceResults):
+    class SlowResults(ServiceResultsFolder):
         def entries(self) -> tuple[ResultEntry, ...]:
             reading.release()
             assert go_on.wait(60)

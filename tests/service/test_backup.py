@@ -15,7 +15,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.serve import ServiceSettings, check_service_start
+from merge_bench.service.serve import ServiceSettings, check_service_can_start
 from merge_bench.service.store import FOLDER, open_service_store
 from tests.helpers.runs import LIMIT, ROOT
 from tests.service.services import RealService, started
@@ -68,7 +68,7 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
             (tmp_path / str(number)).mkdir()
             results = copy(service, tmp_path / str(number))
             # While the service runs: --check takes nothing from it.
-            assert int(check_service_start(ServiceSettings(results, 0, "127.0.0.1")).removeprefix("job ")) >= before
+            assert int(check_service_can_start(ServiceSettings(results, 0, "127.0.0.1")).removeprefix("job ")) >= before
             with_all = open_service_store(results)
             assert {job.id for job in with_all.list_jobs(limit=10**6)} >= set(range(1, before + 1))
             with_all.close()
@@ -113,10 +113,10 @@ def until_measured(service: RealService, number: int) -> None:
 def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
     with_jobs = open_service_store(tmp_path)
     for number in range(2000):
-        with_jobs.add_job("ci", ["run"], {}, most_queued=10**6, key=str(number))
+        with_jobs.add_job("ci", ["run"], {}, most_queued=10**6, request_key=str(number))
     with_jobs.close()
     file = tmp_path / FOLDER / "service.sqlite"
-    assert check_service_start(ServiceSettings(tmp_path, 0, "127.0.0.1")) == "job 2000"
+    assert check_service_can_start(ServiceSettings(tmp_path, 0, "127.0.0.1")) == "job 2000"
     whole = file.read_bytes()
     for page in range(1, len(whole) // 4096):
         file.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])

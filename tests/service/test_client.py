@@ -29,17 +29,17 @@ from tests.service.conftest import JOB, TOKEN, Fake
 def test_a_name_that_could_leave_the_folder_is_refused(fake: Callable[..., Fake], tmp_path: Path, name: str) -> None:
     client = Client(fake({"result": name}, b"evil").url)
     with pytest.raises(RunFailed):
-        client.fetch_records(client.job(7), tmp_path / "in/results")
+        client.fetch_records(client.fetch_job(7), tmp_path / "in/results")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_other_records_of_the_same_name_are_kept(fake: Callable[..., Fake], tmp_path: Path) -> None:
     client, folder = Client(fake(records=b"theirs").url), tmp_path / str(JOB["result"])
-    assert client.fetch_records(client.job(7), tmp_path) == folder
-    assert client.fetch_records(client.job(7), tmp_path) == folder  # the same once more
+    assert client.fetch_records(client.fetch_job(7), tmp_path) == folder
+    assert client.fetch_records(client.fetch_job(7), tmp_path) == folder  # the same once more
     (folder / RECORDS).write_bytes(b"mine")
     with pytest.raises(RunFailed, match="other records"):
-        client.fetch_records(client.job(7), tmp_path)
+        client.fetch_records(client.fetch_job(7), tmp_path)
     assert (folder / RECORDS).read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -59,7 +59,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_strange_answer_is_one_sentence(fake: Callable[..., Fake], kind: str) -> None:
     with pytest.raises(MergeBenchError) as found:
-        Client(fake(answer=lambda method, path: HOSTILE[kind]).url).job(7)
+        Client(fake(answer=lambda method, path: HOSTILE[kind]).url).fetch_job(7)
     assert str(found.value).isprintable()
     assert len(str(found.value)) < 1000
 
@@ -70,7 +70,7 @@ def test_an_answer_that_is_too_long_is_not_kept(fake: Callable[..., Fake]) -> No
         body = job[:-1] + b" " * spaces + job[-1:]
         client = Client(fake(answer=lambda method, path, body=body: (200, body, {})).url)
         with contextlib.nullcontext() if read else pytest.raises(RunFailed, match="no merge_bench service"):
-            assert client.job(7).id == 7
+            assert client.fetch_job(7).id == 7
 
 
 def test_the_token_goes_to_no_other_host(fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,10 @@ def test_the_token_goes_to_no_other_host(fake: Callable[..., Fake], monkeypatch:
     for status in (301, 302, 307, 308):
         to = {"Location": f"http://localhost:{other.server_port}/api/jobs/7"}
         with pytest.raises(MergeBenchError):
-            Client(fake(answer=lambda method, path, status=status, to=to: (status, b"", to)).url).job(7)
+            Client(fake(answer=lambda method, path, status=status, to=to: (status, b"", to)).url).fetch_job(7)
     monkeypatch.setenv("http_proxy", other.url)  # a proxy could read it, too
     monkeypatch.setenv("no_proxy", "")
-    assert Client(fake().url).job(7).id == 7
+    assert Client(fake().url).fetch_job(7).id == 7
     assert other.asked == []
 
 
@@ -91,7 +91,7 @@ def test_a_token_is_sought_in_the_environment_then_in_a_file_that_only_its_owner
     server = fake()
 
     def sent() -> str:
-        Client(server.url, results=tmp_path).job(7)
+        Client(server.url, results=tmp_path).fetch_job(7)
         return server.asked[-1][1]["Authorization"]
 
     own = tmp_path / ".service/token"
@@ -156,9 +156,9 @@ def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPa
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     url = f"https://127.0.0.1:{server.server_port}"
     with pytest.raises(UsageError, match="SSL_CERT_FILE"):
-        Client(url, "token").job(7)
+        Client(url, "token").fetch_job(7)
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    assert Client(url, "token").job(7).id == 7
+    assert Client(url, "token").fetch_job(7).id == 7
     server.shutdown()
     server.server_close()
 
@@ -176,4 +176,4 @@ def test_a_request_is_repeated_while_the_service_is_away(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(RunFailed, match="refused"):
-        Client(f"http://127.0.0.1:{port}").job(7)
+        Client(f"http://127.0.0.1:{port}").fetch_job(7)

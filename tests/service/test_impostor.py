@@ -81,9 +81,9 @@ def answer_with_another_token(request: bytes) -> bytes:
 def test_who_has_the_port_after_the_service_stopped_gets_no_token(answer: Answer, tmp_path: Path) -> None:
     with running(tmp_path, ServiceLimits()) as service:
         port, token = service.port, service.tokens["ci"]
-        assert Client(f"http://127.0.0.1:{port}", token).jobs().jobs == []
+        assert Client(f"http://127.0.0.1:{port}", token).fetch_jobs().jobs == []
     with impostor(answer, port) as (_, received), pytest.raises(UsageError, match="was not sent"):
-        Client(f"http://127.0.0.1:{port}", token).jobs()
+        Client(f"http://127.0.0.1:{port}", token).fetch_jobs()
     assert received
     assert token.encode() not in b"".join(received)
     assert hash_token(token).encode() not in b"".join(received)
@@ -98,7 +98,7 @@ def test_who_passes_requests_on_to_the_service_at_its_other_port_gets_no_token(r
             return service.raw(given, wait=0.5)
 
         with impostor(pass_on) as (port, received), pytest.raises(UsageError, match="was not sent"):
-            Client(f"http://127.0.0.1:{port}", service.tokens["ci"]).jobs()
+            Client(f"http://127.0.0.1:{port}", service.tokens["ci"]).fetch_jobs()
         assert received
         assert service.tokens["ci"].encode() not in b"".join(received)
 
@@ -116,10 +116,10 @@ def test_who_has_the_port_at_the_other_address_of_localhost_gets_no_token(
         try:
             other = impostor(lambda request: service.raw(request, wait=0.5), service.port, "::1")
             with other as (port, received):
-                assert Client(f"http://localhost:{port}", token).jobs().jobs == []
+                assert Client(f"http://localhost:{port}", token).fetch_jobs().jobs == []
                 assert received == []
                 with pytest.raises(UsageError, match="was not sent"):
-                    Client(f"http://[::1]:{port}", token).jobs()
+                    Client(f"http://[::1]:{port}", token).fetch_jobs()
                 assert received
                 assert token.encode() not in b"".join(received)
         except OSError:
@@ -132,7 +132,7 @@ def test_a_proof_counts_for_one_connection() -> None:
         return as_http(text, "Connection: close")
 
     with impostor(prove) as (port, received), pytest.raises(RunFailed):
-        Client(f"http://127.0.0.1:{port}", TOKEN).jobs()
+        Client(f"http://127.0.0.1:{port}", TOKEN).fetch_jobs()
     assert TOKEN.encode() not in b"".join(received)
 
 

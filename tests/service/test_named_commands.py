@@ -26,8 +26,8 @@ from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ServiceLimits
 from merge_bench.service.documents import JobRequest, ScheduleRequest
 from merge_bench.service.job_rules import EXEC_TEXT, JobRules
-from merge_bench.service.named_commands import add_command_words, check_programs, parse_named_commands
-from merge_bench.service.runner import JobRunner, add_schedule, queue_due_jobs
+from merge_bench.service.named_commands import append_named_command, check_command_programs, parse_named_commands
+from merge_bench.service.runner import JobRunner, add_schedule, queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.helpers.command_campaigns import interleaved_runs, write_commands
 from tests.helpers.examples import examples
@@ -49,7 +49,7 @@ echo "{\\"lag\\": $lag}" > "$2/lag.json"
 
 
 def words(options: Mapping[str, Any], commands: Mapping[str, Sequence[str]] = COMMANDS, **given: Any) -> list[str]:
-    return JobRules(Path("/nonexistent"), (), commands).command_words(
+    return JobRules(Path("/nonexistent"), (), commands).command_arguments(
         JobRequest(command="exec", options={**options}, **given)
     )
 
@@ -83,11 +83,11 @@ def test_a_wrong_name_or_text_is_refused(texts: Sequence[str], sentence: str) ->
 
 
 def test_the_program_of_each_command_has_to_be_there() -> None:
-    check_programs({"a": ["true"], "b": [shutil.which("true") or ""]})
+    check_command_programs({"a": ["true"], "b": [shutil.which("true") or ""]})
     with pytest.raises(UsageError, match="--command a: there is no program no-such-program"):
-        check_programs({"a": ["no-such-program"]})
+        check_command_programs({"a": ["no-such-program"]})
     with pytest.raises(UsageError, match="--command a: give the whole path of bin/a"):
-        check_programs({"a": ["bin/a"]})
+        check_command_programs({"a": ["bin/a"]})
 
 
 def test_a_job_has_the_name_and_gets_the_words_when_it_starts() -> None:
@@ -118,10 +118,10 @@ def test_a_job_has_the_name_and_gets_the_words_when_it_starts() -> None:
         "--fail-on=slower",
         "--timeout=10m",
     ]
-    assert add_command_words(found, COMMANDS) == [*found, "--", *COMMANDS["osu"]]
-    assert add_command_words(["run", "--chunk=1e4"], COMMANDS) == ["run", "--chunk=1e4"]
+    assert append_named_command(found, COMMANDS) == [*found, "--", *COMMANDS["osu"]]
+    assert append_named_command(["run", "--chunk=1e4"], COMMANDS) == ["run", "--chunk=1e4"]
     with pytest.raises(UsageError, match="has removed the command osu"):
-        add_command_words(found, {"touch": COMMANDS["touch"]})
+        append_named_command(found, {"touch": COMMANDS["touch"]})
     assert words({"named": "osu", "preset": "osu"}, settings={"UCX_TLS": "tcp"}, name="mine")[2] == "--config=mine.cfg"
 
 
@@ -257,7 +257,7 @@ def test_a_schedule_of_a_command_queues_jobs_until_the_operator_removes_it(tmp_p
     assert added.command == "merge-bench exec --named=osu --preset=osu"
     for night, rules in ((1, named), (2, removed)):
         due = now + dt.timedelta(days=night - 1, hours=2, minutes=31)
-        queue_due_jobs(store, rules, 10, lambda: None, clock=due.timestamp)
+        queue_due_scheduled_jobs(store, rules, 10, lambda: None, clock=due.timestamp)
         job = store.start_next_job()
         assert (job is not None) == (night == 1)
         if job is not None:

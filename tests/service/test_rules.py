@@ -23,7 +23,7 @@ from merge_bench.service.job_rules import (
     TEXT,
     JobRules,
     check_job_settings,
-    find_settings_file,
+    find_settings_file_name,
     read_config_settings,
     settings_file_text,
 )
@@ -32,7 +32,7 @@ from tests.helpers.ucx_wheels import put_into_cache
 
 
 def words(rules: JobRules, command: str = "run", **given: Any) -> list[str]:
-    return rules.command_words(JobRequest(command=command, **given))
+    return rules.command_arguments(JobRequest(command=command, **given))
 
 
 @pytest.fixture
@@ -86,10 +86,10 @@ def test_a_config_of_a_client_keeps_its_name_whatever_it_sets(rules: JobRules) -
     for settings in ({"UCX_TLS": "tcp"}, {"UCX_TLS": "sm"}, {}):
         found = words(rules, settings=settings, name="mine")
         assert found == ["run", "--config=mine.cfg"]
-        assert find_settings_file(found) == "mine.cfg"
-        assert find_settings_file(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
-    assert find_settings_file(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
-    assert find_settings_file(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
+        assert find_settings_file_name(found) == "mine.cfg"
+        assert find_settings_file_name(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
+    assert find_settings_file_name(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
+    assert find_settings_file_name(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
 
 
 @pytest.mark.parametrize(

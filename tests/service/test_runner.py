@@ -18,7 +18,7 @@ from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignEndLine, CampaignLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.documents import StoredJob
-from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_processes, job_variable_value
+from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_environment_value, job_process_ids
 from merge_bench.service.store import ServiceStore
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
@@ -26,8 +26,8 @@ DEAF = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]
 PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}], start_new_session=True); print(1)"
 """Ends at once, and leaves a process in a session of its own."""
 ALONE = """import os, sys
-from merge_bench.service.runner import job_processes
-sys.exit(job_processes(sys.argv[1]) != [os.getpid()])
+from merge_bench.service.runner import job_process_ids
+sys.exit(job_process_ids(sys.argv[1]) != [os.getpid()])
 """
 """Fails if another process of a job is there."""
 TIMED = "import sys, time; open(sys.argv[1], 'a').write('('); time.sleep(0.05); open(sys.argv[1], 'a').write(')')"
@@ -58,7 +58,7 @@ class Service:
 
     def add(self, *words: str, resume: bool = False) -> int:
         row, _ = self.store.add_job("ci", words, {}, most_queued=100, resume=resume)
-        self.runner.look_for_jobs()
+        self.runner.look_for_jobs_now()
         return row.id
 
     def job(self, number: int) -> StoredJob:
@@ -72,7 +72,7 @@ class Service:
         return self.job(number).state == "running" and log.exists() and log.read_text() != ""
 
     def members(self) -> list[int]:
-        return job_processes(self.store.instance)
+        return job_process_ids(self.store.instance)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_running_job_is_cancelled_as_by_ctrl_c_and_killed_if_it_does_not_end(
     number, after = service.add(program), service.add("pass")
     until(lambda: service.running(number))
     service.store.cancel_job(number)
-    service.runner.look_for_jobs()
+    service.runner.look_for_jobs_now()
     until(lambda: service.job(after).state == "done")
     job = service.job(number)
     assert (job.state, job.status, job.message) == ("cancelled", status, "cancelled")
@@ -199,20 +199,20 @@ def test_a_job_of_a_person_s_dashboard_is_found_by_its_mark_as_one_of_a_service(
     service.runner.start()
     until(lambda: service.running(number))
     mark = (service.runner.job_folder(number) / LOG).read_text().strip()
-    assert mark == job_variable_value(service.store.instance, number) + OWN_JOB
+    assert mark == job_environment_value(service.store.instance, number) + OWN_JOB
     assert len(service.members()) == 1
     with CampaignWriter.create(tmp_path / "results", "x") as writer:
         head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[])
         writer.write(msgspec.structs.replace(head, surroundings={"environment": {JOB: mark}}))
-    assert service.runner.find_result(service.job(number)) == writer.folder.name
+    assert service.runner.find_result_name(service.job(number)) == writer.folder.name
     service.runner.close()
     assert service.members() == []
 
 
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
-    mark = {**os.environ, JOB: job_variable_value("another", 1)}
+    mark = {**os.environ, JOB: job_environment_value("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
-        until(lambda: job_processes("another") == [other.pid])
+        until(lambda: job_process_ids("another") == [other.pid])
         end_job_processes("anothe", 0.0)
         assert other.poll() is None
         end_job_processes("another", 0.0)
@@ -226,7 +226,7 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     service = Service(tmp_path)
     number = service.add("pass", resume=True)
     service.store.start_next_job()
-    mark = job_variable_value(service.store.instance, number)
+    mark = job_environment_value(service.store.instance, number)
     with_mark = {"environment": {JOB: mark}}
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
@@ -254,7 +254,7 @@ def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, caplo
 def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     job = service.job(service.add("print(1)"))
-    mark = job_variable_value(service.store.instance, job.id)
+    mark = job_environment_value(service.store.instance, job.id)
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
             campaign_id="x",
@@ -267,4 +267,4 @@ def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: 
         )
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)
-    assert service.runner.find_result(queued_later) == writer.folder.name
+    assert service.runner.find_result_name(queued_later) == writer.folder.name

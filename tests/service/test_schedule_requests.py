@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.service.api import ServiceLimits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.job_rules import JobRules
-from merge_bench.service.runner import queue_due_jobs
+from merge_bench.service.runner import queue_due_scheduled_jobs
 from merge_bench.service.store import FOLDER, LOCAL, open_service_store
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
@@ -102,7 +102,7 @@ def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, v
     assert status in (201, 400), answer
     assert service.mistakes == []
     if status == 201:
-        queue_due_jobs(service.store, JobRules(service.folder), 1000, lambda: None, clock=lambda: now)
+        queue_due_scheduled_jobs(service.store, JobRules(service.folder), 1000, lambda: None, clock=lambda: now)
         assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
 
 

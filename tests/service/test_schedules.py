@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from merge_bench.errors import UsageError
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
 from merge_bench.service.job_rules import JobRules
-from merge_bench.service.runner import add_schedule, queue_due_jobs
+from merge_bench.service.runner import add_schedule, queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.helpers.examples import examples
 
@@ -63,7 +63,7 @@ class Nights:
     def change(self, name: str, **changes: Any) -> None:
         """Change a stored schedule unchecked, as another version of the program could leave it."""
         (stored,) = (schedule for schedule in self.store.list_schedules() if schedule.name == name)
-        self.store.put_schedule(msgspec.structs.replace(stored, **changes))
+        self.store.store_schedule(msgspec.structs.replace(stored, **changes))
 
     def clock(self) -> float:
         return self.now
@@ -71,7 +71,7 @@ class Nights:
     def look(self, now: str | float) -> Schedule:
         """The first schedule, after the service has looked at that time."""
         self.now = seconds(now) if isinstance(now, str) else now
-        queue_due_jobs(self.store, self.rules, self.most, lambda: None, clock=self.clock)
+        queue_due_scheduled_jobs(self.store, self.rules, self.most, lambda: None, clock=self.clock)
         return self.store.list_schedules()[0]
 
     def end(self) -> None:
@@ -283,7 +283,9 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
     nights.now = seconds("2026-11-27T02:30:00+00:00")
     threads = [
         threading.Thread(
-            target=queue_due_jobs, args=(store, nights.rules, 1000, lambda: None), kwargs={"clock": nights.clock}
+            target=queue_due_scheduled_jobs,
+            args=(store, nights.rules, 1000, lambda: None),
+            kwargs={"clock": nights.clock},
         )
         for store in (nights.store, *others)
     ]
@@ -300,14 +302,14 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from merge_bench.service.runner import queue_due_jobs
+from merge_bench.service.runner import queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.service.test_schedules import Nights, seconds
 nights = Nights(Path(sys.argv[1]))
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
-    ServiceStore.put_schedule = kill
-queue_due_jobs(nights.store, nights.rules, 3, lambda: None, clock=lambda: seconds(sys.argv[2]))
+    ServiceStore.store_schedule = kill
+queue_due_scheduled_jobs(nights.store, nights.rules, 3, lambda: None, clock=lambda: seconds(sys.argv[2]))
 kill()
 """
 

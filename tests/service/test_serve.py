@@ -25,7 +25,7 @@ import pytest
 from merge_bench.cluster import supervisor
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.network import choose_server_port
-from merge_bench.service.serve import TOKEN_FILE, ServiceSettings, check_service_start
+from merge_bench.service.serve import TOKEN_FILE, ServiceSettings, check_service_can_start
 from merge_bench.service.store import FOLDER, LOCAL, ServiceStore, open_service_store
 from tests.helpers.runs import LIMIT, command
 from tests.service.services import RealService, ends_well, started
@@ -131,7 +131,7 @@ def test_a_running_service_finds_what_another_process_added(service: RealService
     assert operate(service, *words, *job, status=2) == ""
     with contextlib.closing(ServiceStore(service.results / FOLDER / "service.sqlite")) as store:
         (schedule,) = store.list_schedules()
-        store.put_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
+        store.store_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
         deadline = time.monotonic() + LIMIT
         while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
             assert time.monotonic() < deadline
@@ -150,13 +150,13 @@ def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> No
     problem = problem_of(settings)
     assert "--tls-cert" in problem
     assert "--insecure" in problem
-    assert check_service_start(ServiceSettings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
-    assert check_service_start(ServiceSettings(tmp_path, 0, "127.0.0.1")) == "none"
+    assert check_service_can_start(ServiceSettings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
+    assert check_service_can_start(ServiceSettings(tmp_path, 0, "127.0.0.1")) == "none"
 
 
 def problem_of(settings: ServiceSettings) -> str:
     with pytest.raises(RunFailed) as found:
-        check_service_start(settings)
+        check_service_can_start(settings)
     return str(found.value)
 
 

@@ -92,9 +92,9 @@ def test_an_interrupted_job_goes_on_only_if_it_asked_for_that_and_not_for_ever(s
 
 
 def test_the_queue_has_a_limit_and_a_key_is_one_job(store: ServiceStore) -> None:
-    first, new = store.add_job("ci", ["run"], {}, most_queued=1, key="night")
+    first, new = store.add_job("ci", ["run"], {}, most_queued=1, request_key="night")
     assert new
-    assert store.add_job("ci", ["run"], {}, most_queued=1, key="night") == (first, False)
+    assert store.add_job("ci", ["run"], {}, most_queued=1, request_key="night") == (first, False)
     with pytest.raises(RequestRefused, match="which is the limit"):
         add(store, most_queued=1)
     with pytest.raises(RequestRefused, match="which is the limit"):
@@ -104,10 +104,10 @@ def test_the_queue_has_a_limit_and_a_key_is_one_job(store: ServiceStore) -> None
 
 
 def test_a_key_is_not_used_for_another_job(store: ServiceStore) -> None:
-    store.add_job("ci", ["run", "--chunk=1e3"], {}, most_queued=10, key="nightly")
+    store.add_job("ci", ["run", "--chunk=1e3"], {}, most_queued=10, request_key="nightly")
     for words, settings in ((["run", "--chunk=1e4"], {}), (["run", "--chunk=1e3"], {"UCX_TLS": "tcp"})):
         with pytest.raises(UsageError, match="another job, 1, has this key"):
-            store.add_job("ci", words, settings, most_queued=10, key="nightly")
+            store.add_job("ci", words, settings, most_queued=10, request_key="nightly")
 
 
 def test_only_the_hash_of_a_token_is_kept(store: ServiceStore, tmp_path: Path) -> None:

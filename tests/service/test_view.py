@@ -24,8 +24,8 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.api import ROUTES, ServiceLimits
-from merge_bench.service.serve import ServiceResults, TokenQueue
-from merge_bench.service.store import SESSION_SECONDS, Sessions
+from merge_bench.service.serve import ServiceResultsFolder, TokenJobQueue
+from merge_bench.service.store import SESSION_SECONDS, LoginSessions
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
 from tests.service.test_api import RUN
@@ -138,9 +138,9 @@ def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_s
     assert f'{service.port}="";' in headers["Set-Cookie"]
     assert not opens(left)
     now = 1000.0
-    sessions = Sessions(service.store, clock=lambda: now)
+    sessions = LoginSessions(service.store, clock=lambda: now)
     path, cookie = sessions.begin_session(service.tokens["reader"])
-    assert not Sessions(service.store, clock=lambda: now).has_session(path, cookie)
+    assert not LoginSessions(service.store, clock=lambda: now).has_session(path, cookie)
     for seconds, valid in ((0, True), (SESSION_SECONDS - 1, True), (1, False)):
         now += seconds
         assert sessions.has_session(path, cookie) is valid
@@ -237,7 +237,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     class FakeRunner:
         current: Any = None
 
-        def find_result(self, job: Any) -> str | None:
+        def find_result_name(self, job: Any) -> str | None:
             return job.result
 
     def job(number: int, result: str | None) -> Any:
@@ -249,7 +249,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = ServiceResults(tmp_path, runner, hold_seconds=0.0)
+    index = ServiceResultsFolder(tmp_path, runner, hold_seconds=0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))
@@ -277,15 +277,15 @@ def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_rem
         return partial(service.store.find_token, token)
 
     for name, may in (("reader", False), ("other", False), ("ci", True), ("local", True)):
-        assert TokenQueue(api, holder(service.tokens[name])).job(number).cancellable is may
+        assert TokenJobQueue(api, holder(service.tokens[name])).fetch_job(number).cancellable is may
         assert service.ask("GET", f"/api/jobs/{number}", token=name)[1]["cancellable"] is may
     for name in ("reader", "other"):
         with pytest.raises(MergeBenchError, match="another token"):
-            TokenQueue(api, holder(service.tokens[name])).cancel(number)
-    queue = TokenQueue(api, holder(service.store.add_token("guest", "read")))
-    assert queue.jobs().jobs[0].id == number
+            TokenJobQueue(api, holder(service.tokens[name])).cancel_job(number)
+    queue = TokenJobQueue(api, holder(service.store.add_token("guest", "read")))
+    assert queue.fetch_jobs().jobs[0].id == number
     service.store.remove_token("guest")
-    for ask in (queue.jobs, lambda: queue.job(number), lambda: queue.cancel(number)):
+    for ask in (queue.fetch_jobs, lambda: queue.fetch_job(number), lambda: queue.cancel_job(number)):
         with pytest.raises(MergeBenchError, match="was removed"):
             ask()
-    assert TokenQueue(api, holder(service.tokens["ci"])).cancel(number).state == "cancelled"
+    assert TokenJobQueue(api, holder(service.tokens["ci"])).cancel_job(number).state == "cancelled"

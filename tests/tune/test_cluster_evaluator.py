@@ -10,7 +10,7 @@ import pytest
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster.signals import Interrupted
-from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
+from merge_bench.errors import RecordsNotWritten, RunFailed, UsageError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -198,7 +198,7 @@ def test_a_wrong_result_never_wins(tmp_path: Path) -> None:
 
 def test_a_launch_for_which_the_disk_had_no_room_is_made_again(tmp_path: Path, whole: Campaign) -> None:
     with begin(tmp_path) as writer, pytest.raises(RunFailed, match="could not be recorded"):
-        search(evaluator_of(writer, failing(writer, "a=y", NotRecorded.code, "no space left on device")))
+        search(evaluator_of(writer, failing(writer, "a=y", RecordsNotWritten.code, "no space left on device")))
     with reopened(writer.folder) as again:
         search(evaluator_of(again, Cluster(again).launch))
     assert made(read_campaign(writer.folder)) == made(whole)

@@ -26,8 +26,8 @@ from merge_bench.tune.view import (
     speed_up_forest_chart,
     tuning_result_chart,
 )
-from merge_bench.view.plot import Boxes, Whiskers
-from merge_bench.view.plot.draw import check_plot_files, draw_file
+from merge_bench.view.plot import BoxMarks, WhiskerMarks
+from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of
@@ -162,10 +162,10 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
     assert set(rows[together + 1 : confirmed]) == {"a=y", "b=y"}
     assert rows[confirmed + 1 :] == ["a=y+b=y, 1,000,000 rows", "a=y+b=y, 25,000,000 rows"]
     noise, gained, kept, dropped = chart.groups
-    assert isinstance(noise.marks[0], Boxes)
+    assert isinstance(noise.marks[0], BoxMarks)
     assert (*noise.marks[0].start, *noise.marks[0].end) == (1.0, 1.0)
     assert (gained.label, kept.label, dropped.label) == ("gained", "kept", "dropped")
-    assert isinstance(dropped.marks[0], Whiskers)
+    assert isinstance(dropped.marks[0], WhiskerMarks)
     assert list(dropped.marks[0].at) == [rows.index("c=y")]
 
 
@@ -199,7 +199,7 @@ def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     )
     assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
-        draw_file([with_failure], tmp_path / name)
+        draw_charts_into_file([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.view.text import as_html, keep_options_unbroken
+from merge_bench.view.text import as_html, keep_cli_options_unbroken
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from merge_bench.view.text import as_html, keep_options_unbroken
     ],
 )
 def test_no_line_ends_within_an_option(text: str, whole: str) -> None:
-    assert keep_options_unbroken(as_html(text)) == whole
+    assert keep_cli_options_unbroken(as_html(text)) == whole

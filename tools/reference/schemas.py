@@ -31,7 +31,7 @@ from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHeader, TimelineIteration, TimelineRound
 from merge_bench.regressions.document import HistoryDocument
-from merge_bench.service.documents import Job, Jobs
+from merge_bench.service.documents import Job, JobList
 from merge_bench.tune.result import TuneDocument
 from tools.reference import DOCS
 
@@ -62,7 +62,7 @@ FILES: Mapping[str, Described] = {
     "doctor": Described("doctor --json", (DoctorDocument,)),
     "check": Described("check --json", (CheckDocument,)),
     "configs": Described("configs --json", (ConfigsDocument,)),
-    "jobs": Described("jobs … --json", (Jobs, Job)),
+    "jobs": Described("jobs … --json", (JobList, Job)),
 }
 
 

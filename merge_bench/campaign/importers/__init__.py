@@ -19,7 +19,7 @@ from merge_bench.merge import read_registry
 
 if TYPE_CHECKING:
     from merge_bench.campaign.printed_text import PrintedText
-    from merge_bench.errors import Caution
+    from merge_bench.errors import WarningMessage
     from merge_bench.records.schema import Measurement, PrintedTotals
 
 
@@ -53,7 +53,7 @@ class ImportedResult:
     measurements: Sequence[Measurement]
     command: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[WarningMessage, ...] = ()
     headline: PrintedTotals | None = None
     fraction: float | None = None
     data_bytes: int = 0

@@ -28,9 +28,9 @@ from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rate, parse_size, parse_time
 from merge_bench.campaign.printed_text import PrintedText, shorten_line
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.records import schema as s
-from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_rate, format_seconds
 
 IMPORTER = Importer(
     name="cudf-merge", help="cudf-merge.py of 2022, ucxx.benchmarks.cudf_merge, and that of UCX-Py", place=1
@@ -374,24 +374,24 @@ def _make_iteration_lines(report: CudfMergeReport) -> Iterator[s.IterationLine]:
         )
 
 
-def _report_warnings(report: CudfMergeReport) -> Iterator[Caution]:
+def _report_warnings(report: CudfMergeReport) -> Iterator[WarningMessage]:
     """The warnings about an imported report: first those about this one, then those about every cudf-merge report."""
     printed, counted = report.workers_printed, len(report.iterations)
     if report.workers != printed:
         what = f"the imported output lists {printed} workers, but has the data of {report.workers}"
-        yield Caution("imported-workers", f"{what}; the number of workers was set to {report.workers}")
+        yield WarningMessage("imported-workers", f"{what}; the number of workers was set to {report.workers}")
     if report.longest > counted:
         what = f"it lists {counted} iterations, but has data for {report.longest}"
-        yield Caution("imported-length", f"the imported output may be incomplete: {what}")
+        yield WarningMessage("imported-length", f"the imported output may be incomplete: {what}")
     if report.traceback is not None:
-        yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
+        yield WarningMessage("imported-error", f"the imported output also contains a Python error: {report.traceback}")
     if count := len(report.left_out):
-        what = f"{plural(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
+        what = f"{count_with_noun(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
         first = f"line {report.left_out[0]}: {report.first_left_out}"
-        yield Caution("imported-lines", f"{what}; the first is {first}")
-    yield Caution("imported-definitions", DEFINITIONS)
+        yield WarningMessage("imported-lines", f"{what}; the first is {first}")
+    yield WarningMessage("imported-definitions", DEFINITIONS)
     digits = [iteration.wall.resolution for iteration in report.iterations]
     finest, coarsest = min(digits), max(digits)
     least = "" if coarsest == finest else f"{format_seconds(finest)} to "
     what = f"rounds each iteration's wall-clock time to the nearest {least}{format_seconds(coarsest)}"
-    yield Caution("imported-rounded", f"the imported output {what}")
+    yield WarningMessage("imported-rounded", f"the imported output {what}")

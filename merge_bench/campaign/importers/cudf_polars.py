@@ -10,7 +10,7 @@ import re
 
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.recorded_plan import WALL
 
@@ -70,7 +70,7 @@ def read(text: PrintedText) -> ImportedResult:
     command = text.find_command(r"pds(?:h|ds)|cudf_polars", first)
     warnings = [*program_error_warning(text), *unread_lines_warning(text, used)]
     if only_means:
-        warnings.append(Caution("imported-means", "the imported output has only the mean times of the queries"))
+        warnings.append(WarningMessage("imported-means", "the imported output has only the mean times of the queries"))
     return ImportedResult(
         program="cudf-polars benchmarks",
         plan={"command": {"argv": [IMPORTER.name], "metrics": metrics}, "launches": 1},

@@ -16,7 +16,7 @@ from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records import schema as s
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 IMPORTER = Importer(
     name="nccl-tests",
@@ -241,7 +241,7 @@ def _read_json(text: PrintedText) -> ImportedResult:
     if not rows or "average_bus_bandwidth" not in document:
         text.refuse_incomplete("and its JSON document has no results with an average_bus_bandwidth")
     if wrong := _number_at_json_path(text, document, "out_of_bounds", "count"):
-        text.refuse_line(1, f"nccl-tests reports a wrong result: {plural(int(wrong), 'value')} out of bounds")
+        text.refuse_line(1, f"nccl-tests reports a wrong result: {count_with_noun(int(wrong), 'value')} out of bounds")
     args = _json_strings(document.get("args"))
     test = args[0].rpartition("/")[2] if args else str(rows[0].get("experiment_name") or _UNNAMED)
     library = _nccl_version_text(int(_number_at_json_path(text, document, "nccl_version")))

@@ -16,7 +16,7 @@ from typing import Any
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_numbers import PrintedNumber, parse_printed_number, parse_rate, parse_size
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.recorded_plan import WALL
 
@@ -100,9 +100,11 @@ def read(text: PrintedText) -> ImportedResult:
     )
     if not any(rank.runs for rank in output.ranks.values()):
         mean = any(rank.means for rank in output.ranks.values())
-        warnings.append(Caution("imported-means", _ONLY_MEANS) if mean else Caution("imported-wall", _NO_WALL))
+        warnings.append(
+            WarningMessage("imported-means", _ONLY_MEANS) if mean else WarningMessage("imported-wall", _NO_WALL)
+        )
     if len(output.ranks) > 1 and any(rank.statistics for rank in output.ranks.values()):
-        warnings.append(Caution("imported-ranks", f"statistics are the sums of {len(output.ranks)} ranks"))
+        warnings.append(WarningMessage("imported-ranks", f"statistics are the sums of {len(output.ranks)} ranks"))
     return ImportedResult(
         program=IMPORTER.name,
         plan={"command": {"argv": [IMPORTER.name], "metrics": metrics}, "launches": 1},

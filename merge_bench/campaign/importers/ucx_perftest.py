@@ -16,7 +16,7 @@ from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, COLUMNS, LATENCY, PerftestType, parse_ucx_log
 from merge_bench.config.allowed_transports import select_transport_settings
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.units import MIB, format_count, parse_bytes
 
@@ -100,7 +100,7 @@ def read(text: PrintedText) -> ImportedResult:
     if guessed := [result for result in reader.results if result.guessed]:
         sizes = ", ".join(format_count(result.size) for result in guessed[:3])
         what = f"the text has no message size; {sizes} bytes follow from bandwidth × time"
-        warnings.insert(0, Caution("imported-size", what))
+        warnings.insert(0, WarningMessage("imported-size", what))
     return ImportedResult(
         program=IMPORTER.name,
         plan={"probe": IMPORTER.name, "launches": 1, "tests": tests},

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from merge_bench.cluster.base import BatchSystem, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.config.options import ClusterOptions
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 
 AUTO = "auto"
 
@@ -69,7 +69,7 @@ def choose_launcher_kind(options: ClusterOptions, environ: Mapping[str, str]) ->
     return chosen
 
 
-def unreachable_batch_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
+def unreachable_batch_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> WarningMessage | None:
     """Return a warning if ``--launcher auto`` ignores a batch job whose hosts cannot be reached, or None."""
     automatic = options.launcher == AUTO and choose_launcher_kind(options, environ).starts_here
     return _automatic_launcher_kind(options, environ)[1] if automatic else None
@@ -77,7 +77,7 @@ def unreachable_batch_job_warning(options: ClusterOptions, environ: Mapping[str,
 
 def _automatic_launcher_kind(
     options: ClusterOptions, environ: Mapping[str, str]
-) -> tuple[LauncherKind, Caution | None]:
+) -> tuple[LauncherKind, WarningMessage | None]:
     """Return the launcher of the batch job that this process is in, else the local one, and a warning or None.
 
     The warning is about a batch job whose hosts cannot be reached.
@@ -92,7 +92,7 @@ def _automatic_launcher_kind(
             names = [name for name in kind.variables if name in environ]
             what = f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine"
             remedy = f"unset {' '.join(names)}, or add --launcher {_local_launcher_kind().name}"
-            passed_over = passed_over or Caution("no-job", what, remedy)
+            passed_over = passed_over or WarningMessage("no-job", what, remedy)
         else:
             return kind, None
     return _local_launcher_kind(), passed_over

@@ -21,7 +21,7 @@ from merge_bench.cluster.base import (
 from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_log_tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
 from merge_bench.config.installation import python_path_variables
-from merge_bench.errors import Caution, LaunchFailed, print_message
+from merge_bench.errors import LaunchFailed, WarningMessage, print_message
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
@@ -69,7 +69,7 @@ class LocalLauncher(Launcher):
     def hosts_by_process_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
-    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[WarningMessage]:
         """Return a warning if an interface was named, but UCX may use shared memory, which it prefers."""
         from merge_bench.cluster.dask_commands import LOOPBACK
 
@@ -79,7 +79,7 @@ class LocalLauncher(Launcher):
         ):
             return []
         what = "UCX uses shared memory between workers on the same host, so little or no data goes over"
-        return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
+        return [WarningMessage(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def ended_processes(self) -> list[EndedProcess]:
         return [

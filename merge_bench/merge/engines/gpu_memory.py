@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
-from merge_bench.units import format_bytes, plural
+from merge_bench.units import count_with_noun, format_bytes
 
 DEVICE = 0  # the first that CUDA_VISIBLE_DEVICES leaves: launchers and dask-cuda put a worker's own GPU first
 
@@ -217,7 +217,7 @@ def _shareable_pool(rmm: Any) -> Any:
 
 def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
     """The error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
-    pools = "an RMM pool" if count == 1 else plural(count, "RMM pool")
+    pools = "an RMM pool" if count == 1 else count_with_noun(count, "RMM pool")
     return UsageError(
         f"{pools} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
         f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"

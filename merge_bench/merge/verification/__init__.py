@@ -20,7 +20,7 @@ from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, with_stored_types
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 MODULUS = 2**64
 BATCH_ROWS = 1 << 17
@@ -88,7 +88,7 @@ def judge_checks(checks: Sequence[Check], expected_rows: int, expected_checksum:
     whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
     if difference := whole.rows - expected_rows:
-        counted = plural(abs(difference), "row")
+        counted = count_with_noun(abs(difference), "row")
         problems.append(f"{counted} {'too many' if difference > 0 else 'missing'} (expected {expected_rows:,})")
     if whole.bad_rows:
         wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import Caution, RunFailed, UsageError, first_message_line
+from merge_bench.errors import RunFailed, UsageError, WarningMessage, first_message_line
 from merge_bench.merge.frame import canonical_type
 
 MAGIC = b"PAR1"
@@ -289,7 +289,7 @@ class TableFooters:
     constants: Mapping[str, Constants]
     left_out: tuple[SkippedFiles, ...]
     fingerprint: str
-    cautions: tuple[Caution, ...]
+    cautions: tuple[WarningMessage, ...]
 
 
 @dataclass
@@ -503,7 +503,7 @@ def _fingerprint(parts: Sequence[_FileFooter]) -> str:
     return whole.hexdigest()
 
 
-def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[WarningMessage]:
     """Warnings about a table, from the footers of its files."""
     differing, int96 = [], []
     for name, kind in types.items():
@@ -516,10 +516,12 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
         if missing := len(parts) - len(holding):
             differing.append(f"column {name!r} is missing in {missing} of {len(parts)} files, and is null there")
     if differing:
-        yield Caution(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
+        yield WarningMessage(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
     if int96:
         columns = f"column {', '.join(int96)} of {path}"
-        yield Caution(INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off")
+        yield WarningMessage(
+            INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off"
+        )
 
 
 def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:

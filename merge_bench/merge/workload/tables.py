@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.config.parsers import NamesParser, quote_name
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.merge.engines import EngineDescription, describe_engine, engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
 from merge_bench.merge.workload import Workload, parquet
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 WORKLOAD = Workload(name="tables", help="the files of --left and --right", place=2)
 
@@ -268,7 +268,7 @@ class TableSpec:
     left: TableSide
     right: TableSide
     keys: tuple[str, ...]
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[WarningMessage, ...] = ()
     benchmark: str | None = None
     question: str | None = None
 
@@ -452,26 +452,26 @@ def _plan_side(
     )
 
 
-def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[Caution]:
+def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[WarningMessage]:
     """A warning if of these keys one is text and the other binary, so that they are compared as bytes."""
     if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
         binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
         how = "so they are compared byte by byte, with text as UTF-8"
-        yield Caution(BINARY_KEYS, f"key {binary.name!r} is binary and key {text.name!r} is text, {how}")
+        yield WarningMessage(BINARY_KEYS, f"key {binary.name!r} is binary and key {text.name!r} is text, {how}")
 
 
-def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
+def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[WarningMessage]:
     """Warnings about one table of a merge."""
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
         what = f"{read} of {read + out} files of the {side} table {path}"
-        yield Caution(FILES_LEFT_OUT, f"read {what}; left out: {'; '.join(map(str, footers.left_out))}")
+        yield WarningMessage(FILES_LEFT_OUT, f"read {what}; left out: {'; '.join(map(str, footers.left_out))}")
     groups = len(footers.row_groups)
     if groups < workers:
-        yield Caution(
+        yield WarningMessage(
             FEW_ROW_GROUPS,
-            f"the {side} table {path} has only {plural(groups, 'row group')} for {workers} workers, so"
+            f"the {side} table {path} has only {count_with_noun(groups, 'row group')} for {workers} workers, so"
             f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )

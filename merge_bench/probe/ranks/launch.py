@@ -18,7 +18,7 @@ from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import select_transport_settings
-from merge_bench.errors import Caution, LaunchFailed
+from merge_bench.errors import LaunchFailed, WarningMessage
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, MeasuredRow, Message, RankDescription
 from merge_bench.probe.ranks.mpirun import MpirunProcess
@@ -171,7 +171,7 @@ class RankSession:
             text, host=host, rank=rank, log_tail=read_log_tail(ranks.log), code=message.code or "run-failed"
         )
 
-    def record_warning(self, caution: Caution) -> None:
+    def record_warning(self, caution: WarningMessage) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.from_caution(caution, self.launch))
 
@@ -257,7 +257,7 @@ def rank_ucx_settings(variables: Mapping[str, str], *, host_count: int) -> dict[
 
 def unused_rdma_warnings(
     descriptions: Sequence[RankDescription], hosts: mpirun.Hosts, config_variables: Mapping[str, str]
-) -> list[Caution]:
+) -> list[WarningMessage]:
     """Return warnings about RDMA ports of the hosts that the ranks do not use.
 
     `descriptions`: of each rank, host by host. `config_variables`: the environment with the config.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.errors import Caution, RunFailed
+from merge_bench.errors import RunFailed, WarningMessage
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
@@ -277,7 +277,7 @@ def _vector_lengths_fitting_memory(rank: Rank, element_counts: list[int]) -> lis
             f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
         )
         send_to_driver(
-            RankWarning(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts"))
+            RankWarning(WarningMessage("counts-left-out", message, "use fewer ranks per host, or smaller --counts"))
         )
     rank.warn_of_few_cores()
     return kept

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.host.description import NetworkFacts
 from merge_bench.records.schema import Worker
 
@@ -75,7 +75,7 @@ class ExchangeRow(_RankMessage, frozen=True):
 class RankWarning(_RankMessage, frozen=True):
     """The message from a rank to the driver with a warning for the records."""
 
-    caution: Caution
+    caution: WarningMessage
 
 
 class RankError(_RankMessage, frozen=True):

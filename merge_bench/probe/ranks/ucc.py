@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.cluster.ucx_perftest import logged_ucx_version, parse_lanes_to_peers
-from merge_bench.errors import Caution, LaunchFailed, UsageError
+from merge_bench.errors import LaunchFailed, UsageError, WarningMessage
 from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, program_output, program_output_or_none
 from merge_bench.units import format_count
@@ -277,7 +277,7 @@ def measure_with_ucc_perftest(
                 f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_not_used_reason(traced)};"
                 f" these rows are called “{UCP} {SHARP_ASKED}”"
             )
-            session.record_warning(Caution(NO_SHARP, message, _GET_SHARP))
+            session.record_warning(WarningMessage(NO_SHARP, message, _GET_SHARP))
     return problems
 
 

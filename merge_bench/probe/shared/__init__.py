@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign import ProgressDisplay
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import PlannedLaunch
-    from merge_bench.errors import Caution
+    from merge_bench.errors import WarningMessage
     from merge_bench.probe.ranks.mpirun import MpiInstallation
     from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
     from merge_bench.records.writer import CampaignWriter
@@ -101,7 +101,7 @@ class Probe:
     def parts_with_own_launches(self) -> tuple[Probe, ...]:
         return (self,)
 
-    def planning_warnings(self) -> tuple[Caution, ...]:
+    def planning_warnings(self) -> tuple[WarningMessage, ...]:
         """Return the warnings about this probe that are printed before anything is started."""
         return ()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, find_allowed_transports
 from merge_bench.config.option import Options, value_option
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import parse_bytes, parse_count
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.records.schema import Worker
 
-CROWDED = Caution(
+CROWDED = WarningMessage(
     "more-ranks-than-cores",
     "a host has more ranks than cores, so the measured times include waiting for a core",
     "lower --workers",

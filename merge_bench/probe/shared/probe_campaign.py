@@ -29,7 +29,7 @@ from merge_bench.merge import engines
 from merge_bench.probe.shared import Probe
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 
 REPETITIONS = 3
 RULE = "as measured on two cores"
@@ -135,7 +135,7 @@ def dry_run_text(probe: Probe, campaign_line: CampaignLine, jobs: Sequence[Plann
     lines: list[str] = []
     for run in campaign_line.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_launch_label(campaign_line, alike[0])}: {plural(len(alike), 'launch')}")
+        lines.append(f"## {_launch_label(campaign_line, alike[0])}: {count_with_noun(len(alike), 'launch')}")
         lines += _probe_part_of_job(probe, campaign_line, alike[0]).launch_command_lines(alike[0].prepared)
     lines.append(f"## {make_time_estimator(probe, campaign_line, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(campaign_line, job) for job in jobs)])

@@ -19,11 +19,11 @@ import msgspec
 from merge_bench.analysis import published
 from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replace_file
-from merge_bench.errors import Caution, UsageError
+from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import ProbeRow
-from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
+from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file, write_files_and_list_failures
 from merge_bench.view.streams import print_document
 
 COLUMNS = tuple(
@@ -57,7 +57,7 @@ class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_version: Literal[1] = 1
     records: str | list[str]
     rows: list[ProbeRow]
-    warnings: list[Caution]
+    warnings: list[WarningMessage]
     error: Failure | None
 
 
@@ -110,8 +110,8 @@ def write_output_files(
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_rows_csv, rows)
-    files |= dict.fromkeys(output.plots, lambda file: draw_file(make_panels(rows), file, campaigns))
-    return [f"{problem}; the records contain all measurements" for problem in write_each_file(files)]
+    files |= dict.fromkeys(output.plots, lambda file: draw_charts_into_file(make_panels(rows), file, campaigns))
+    return [f"{problem}; the records contain all measurements" for problem in write_files_and_list_failures(files)]
 
 
 def write_rows_csv(rows: Sequence[ProbeRow], path: Path) -> None:

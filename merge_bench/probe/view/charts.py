@@ -24,19 +24,19 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.view.plot import (
     Axis,
-    Band,
+    BandMark,
     Chart,
-    Line,
+    LineMark,
     Mark,
     MarkGroup,
-    Points,
-    Whiskers,
+    PointMarks,
+    WhiskerMarks,
+    size_tick_label,
     size_ticks,
-    tick_label,
     transpose_rows,
 )
-from merge_bench.view.text import mark_unprintable, with_binary_prefix
-from merge_bench.view.titles import source_lines
+from merge_bench.view.text import format_with_binary_prefix, mark_unprintable
+from merge_bench.view.titles import result_source_lines
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""
@@ -84,7 +84,7 @@ def make_panels_with_sources(
     panels = []
     for chart, rows in _panels_with_rows([*(row for _, row in measured_rows), *published_rows]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_lines(list(shown.values()), all_campaigns)))
+        panels.append(replace(chart, source=result_source_lines(list(shown.values()), all_campaigns)))
     return tuple(panels)
 
 
@@ -206,13 +206,13 @@ def _make_panel(
         note += f" Not drawn, because they have no {quantity.title.lower()}: {mark_unprintable(', '.join(absent))}."
     x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
     sizes = [x for series in all_series for x in series.x]
-    ticks = size_ticks(min(sizes), max(sizes), log=log_axes, most=12)
+    ticks = size_ticks(min(sizes), max(sizes), log=log_axes, most_ticks=12)
     groups = [
         MarkGroup(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
         for series, x in zip(all_series, _shifted_x_values(all_series, log_axis=log_axes), strict=True)
     ]
     return Chart(
-        Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log_axes, grid=log_axes),
+        Axis(x_title, {at: size_tick_label(at, x_unit) for at in ticks}, log=log_axes, grid=log_axes),
         Axis(
             f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})",
             low=None if log_axes else 0.0,
@@ -258,10 +258,12 @@ def _marks_of_series(
 ) -> Iterator[Mark]:
     """Yield the marks of a chart series (line, bars or band, points), drawn at `x_values`."""
     y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
-    yield Line(x_values, y, dashed=bool(series.rows[0].source))
+    yield LineMark(x_values, y, dashed=bool(series.rows[0].source))
     if series.spreads:
-        band = Band(x_values, low, high)
-        yield from (band, *band.edges) if series.has_many_points else [Whiskers(x_values, low, high, upright=True)]
+        band = BandMark(x_values, low, high)
+        yield from (
+            (band, *band.edge_lines) if series.has_many_points else [WhiskerMarks(x_values, low, high, upright=True)]
+        )
     texts = [_hover_details_of_row(row) for row in series.rows]
     details = {
         "series": [series.label] * len(x_values),
@@ -270,12 +272,12 @@ def _marks_of_series(
         "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes_text}" for value in series.values],
     }
     details |= {key: [text[key] for text in texts] for key in texts[0] if any(text[key] for text in texts)}
-    yield Points(x_values, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
+    yield PointMarks(x_values, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
 
 
 def _exact_count_text(count: float, unit: str) -> str:
     text = f"{count:,.0f} {unit}".strip()
-    return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
+    return f"{text} ({format_with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
 def _hover_details_of_row(row: ProbeRow) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TextIO
 
 from merge_bench.campaign.importers import importers
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.probe.shared import (
     ALL_TO_ALL,
@@ -28,11 +28,11 @@ from merge_bench.probe.shared import (
 )
 from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, row_test_kind, table_quantities_of_row
 from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
-from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, group_by_key
-from merge_bench.view.next_command import service_machine_note
-from merge_bench.view.terminal import open_page
-from merge_bench.view.text import NULL, evenly_spread_indexes, format_number, format_ratio, with_binary_prefix
+from merge_bench.units import count_with_noun
+from merge_bench.view.content import Column, PageBuilder, group_by_key
+from merge_bench.view.next_command import service_machine_suffix
+from merge_bench.view.terminal import print_page_at_exit
+from merge_bench.view.text import NULL, evenly_spread_indexes, format_number, format_ratio, format_with_binary_prefix
 
 _SHOWN = 40
 _PAIR_SIZES = 4
@@ -71,7 +71,7 @@ def print_row_tables(
     rows: Sequence[ProbeRow],
     *,
     baseline: str | None = None,
-    warnings: Sequence[Caution] = (),
+    warnings: Sequence[WarningMessage] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
@@ -84,21 +84,21 @@ def print_row_tables(
     `baseline`: the config that others are compared with; a speed-up is a ratio of medians, above 1 if it is better;
     `remarks`, `records`: sentences for the end, and where the records are.
     """
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         write_row_tables(page, rows, baseline=baseline)
         page.add_warnings(warnings)
         page.add_paragraphs("Remarks", remarks)
         if records:
             page.add_heading("Records")
         for record in records:
-            page.add_unwrapped(str(record))
+            page.add_unwrapped_line(str(record))
 
 
 def print_mpi_summary(
     rows: Sequence[ProbeRow],
     ucx_rows: Sequence[ProbeRow],
     *,
-    warnings: Sequence[Caution] = (),
+    warnings: Sequence[WarningMessage] = (),
     remarks: Sequence[str] = (),
     records: Sequence[object] = (),
     file: TextIO | None = None,
@@ -109,7 +109,7 @@ def print_mpi_summary(
     `ucx_rows`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of
     `print_row_tables`.
     """
-    with open_page(file, width) as page:
+    with print_page_at_exit(file, width) as page:
         tables = group_by_key(rows, lambda row: (row.config, row.placement, row.ranks))
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
@@ -117,7 +117,7 @@ def print_mpi_summary(
             _write_mpi_and_ucx_table(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
-            page.add_paragraph(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
+            page.add_paragraph(f"{method}; medians over {count_with_noun(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx_rows if each.placement in {row.placement for row in rows}), None)
             page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
             page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
@@ -125,10 +125,10 @@ def print_mpi_summary(
         for remark in remarks:
             page.add_paragraph(remark)
         for path in records:
-            page.add_unwrapped(f"Records: {path}{service_machine_note()}")
+            page.add_unwrapped_line(f"Records: {path}{service_machine_suffix()}")
 
 
-def write_row_tables(page: Page, rows: Sequence[ProbeRow], *, baseline: str | None = None) -> None:
+def write_row_tables(page: PageBuilder, rows: Sequence[ProbeRow], *, baseline: str | None = None) -> None:
     """Write tables of measured rows with footnotes, compared with a baseline config; sentences on `p2p` come first."""
     for sentence in _p2p_conclusions(rows):
         page.add_paragraph(sentence)
@@ -172,14 +172,16 @@ def _p2p_conclusions(rows: Sequence[ProbeRow]) -> list[str]:
             ]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
-                parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {with_binary_prefix(row.size)}")
+                parts.append(
+                    f"{_median_text(quantity, row)} {quantity.unit}{name} at {format_with_binary_prefix(row.size)}"
+                )
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
         sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
     return sentences if len(sentences) <= _CONCLUSIONS else []
 
 
-def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | None) -> None:
+def _write_comparison_tables(page: PageBuilder, table: SeriesTable, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
     rows = [row for series in table.series for row in series.rows]
     quantities = table_quantities_of_row(rows[0])
@@ -207,7 +209,7 @@ def _series_compared_with_baseline(table: SeriesTable, baseline: str | None) -> 
 
 
 def _write_size_table(
-    page: Page,
+    page: PageBuilder,
     table: SeriesTable,
     quantities: Sequence[RowQuantity],
     sizes: Sequence[int],
@@ -298,7 +300,7 @@ def _speed_up_text(
     return format_value(old.median / new.median if quantity.less_is_better else new.median / old.median)
 
 
-def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
+def _write_rank_pair_table(page: PageBuilder, table: SeriesTable) -> None:
     """Write the table of many pairs of ranks: a row for each pair, a column for each of a few message sizes."""
     quantity = chart_quantity_of_row(table.series[0].rows[0])
     page.add_heading(f"{table.title}: {_quantity_heading(quantity)}")
@@ -309,7 +311,7 @@ def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
         Column("Pair", [series.label for series in table.series], text=True),
         Column("Placement", [placement_text(series.rows[0].placement) for series in table.series], text=True),
         *(
-            _median_column(f"{with_binary_prefix(size)}\n({quantity.unit})", quantity, at_size)
+            _median_column(f"{format_with_binary_prefix(size)}\n({quantity.unit})", quantity, at_size)
             for size, at_size in rows_by_size
         ),
         Column("", [max((_footnote_mark(row) for row in series.rows), key=len) for series in table.series], text=True),
@@ -328,7 +330,7 @@ def _speed_up_base_series(
     return None if base is series or series.published else base
 
 
-def _write_reduce_scatter_table(page: Page, table: SeriesTable, base_series: TableSeries | None) -> None:
+def _write_reduce_scatter_table(page: PageBuilder, table: SeriesTable, base_series: TableSeries | None) -> None:
     """Write the table of one series of reduce-scatter, with speed-ups over `base_series`."""
     (series,) = table.series
     rows = series.rows
@@ -361,7 +363,7 @@ def _value_in_unit_text(value: float | None, quantity: RowQuantity) -> str:
     return format_number(None if value is None else value / quantity.scale)
 
 
-def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None) -> None:
+def _write_all_to_all_table(page: PageBuilder, table: SeriesTable, baseline: str | None) -> None:
     """Write a table of all-to-all with time, rate, share of the link and ratio for each size, backend and config."""
     rows = [row for series in table.series for row in series.rows]
     uneven = rows[0].count is not None
@@ -394,7 +396,7 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
     page.add_wide_table(sizes, *blocks)
 
 
-def _write_all_to_all_legend(page: Page, rows: Sequence[ProbeRow]) -> None:
+def _write_all_to_all_legend(page: PageBuilder, rows: Sequence[ProbeRow]) -> None:
     """Write an explanation of the columns of all-to-all tables, once below all of them."""
     page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
@@ -404,7 +406,7 @@ def _write_all_to_all_legend(page: Page, rows: Sequence[ProbeRow]) -> None:
 
 
 def _write_mpi_and_ucx_table(
-    page: Page, title: str, mpi_rows: Sequence[ProbeRow], ucx_rows: Sequence[ProbeRow]
+    page: PageBuilder, title: str, mpi_rows: Sequence[ProbeRow], ucx_rows: Sequence[ProbeRow]
 ) -> None:
     """Write a table of MPI's times at a few message sizes, beside the times of UCX without MPI.
 
@@ -418,7 +420,7 @@ def _write_mpi_and_ucx_table(
     rates = {row.size: row for row in mpi_rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
     ours = {row.size: row for row in ucx_rows}
     page.add_heading(f"{title}: time of a message in one direction")
-    columns = [Column("Size", [with_binary_prefix(size) for size in sizes])]
+    columns = [Column("Size", [format_with_binary_prefix(size) for size in sizes])]
     for test in tests:
         at_sizes = [times.get((test, size)) for size in sizes]
         columns.append(_median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, at_sizes))
@@ -546,7 +548,7 @@ def _footnote_mark(row: ProbeRow | None) -> str:
     return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
 
 
-def _write_footnotes(page: Page, table: SeriesTable) -> None:
+def _write_footnotes(page: PageBuilder, table: SeriesTable) -> None:
     """Write below `table` how each series was measured; series with the same sentences share one footnote."""
     for sentences, lines in group_by_key(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
@@ -628,6 +630,7 @@ def _protocols_text(rows: Sequence[ProbeRow]) -> str:
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
     spans = (
-        " to ".join(dict.fromkeys((with_binary_prefix(run[0].size), with_binary_prefix(run[-1].size)))) for run in runs
+        " to ".join(dict.fromkeys((format_with_binary_prefix(run[0].size), format_with_binary_prefix(run[-1].size))))
+        for run in runs
     )
     return "; ".join(f"{span} {run[0].protocol or 'not known'}" for span, run in zip(spans, runs, strict=True))

@@ -15,7 +15,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.writer import RECORDS
 
 if TYPE_CHECKING:
-    from merge_bench.view.content import Report
+    from merge_bench.view.content import ReportContent
 
 REPORT = "report.html"
 """The report's name in the folder of its campaign."""
@@ -93,7 +93,7 @@ def read_ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None
     return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
-def write_report(report: Report, outputs: ReportFiles) -> int:
+def write_report(report: ReportContent, outputs: ReportFiles) -> int:
     """Write the files of a report, and print why any could not be written; returns the exit status."""
     from merge_bench.report.page import html
     from merge_bench.view import markdown
@@ -116,12 +116,12 @@ def write_report(report: Report, outputs: ReportFiles) -> int:
     return RunFailed.exit_status if problems else 0
 
 
-def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
+def _write_figures(report: ReportContent, folder: Path) -> tuple[dict[int, str], list[str]]:
     """Write drawings as PNG and SVG; returns the paths of PNG by the drawing's number, from 1, and failures."""
-    from merge_bench.view.content import Drawing
-    from merge_bench.view.plot.draw import draw_file
+    from merge_bench.view.content import ChartBlock
+    from merge_bench.view.plot.draw import draw_charts_into_file
 
-    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
+    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, ChartBlock)]
     pictures: dict[int, str] = {}
     problems: list[str] = []
     for number, drawing in enumerate(drawings, 1):
@@ -129,7 +129,7 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
         path = folder / f"figure-{number:02d}-{words}"
         try:
             for form in PICTURE_FORMATS:
-                draw_file([drawing.chart], path.with_name(f"{path.name}.{form}"))
+                draw_charts_into_file([drawing.chart], path.with_name(f"{path.name}.{form}"))
             pictures[number] = str(path.with_name(f"{path.name}.png"))
         except Exception as problem:  # a drawing must not cost the others, nor the report
             problems.append(f"{path.name}: {problem}")

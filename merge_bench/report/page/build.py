@@ -44,11 +44,11 @@ from merge_bench.report.run import (
 )
 from merge_bench.tune import view as tuning
 from merge_bench.tune.result import ended_tuning_result_of
-from merge_bench.units import plural
+from merge_bench.units import count_with_noun
 from merge_bench.view import comparison, titles
-from merge_bench.view.content import Column, Page, Report, columns_from_rows, group_by_key
+from merge_bench.view.content import Column, PageBuilder, ReportContent, columns_from_rows, group_by_key
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import NULL, capitalize, format_cell, format_gib, uncapitalize, with_binary_prefix
+from merge_bench.view.text import NULL, capitalize, format_cell, format_gib, format_with_binary_prefix, uncapitalize
 from merge_bench.view.text import format_number as rounded
 
 MOST_RUNS = 24
@@ -69,16 +69,16 @@ class PublishedReferences:
 
 def build_report(
     campaigns: Sequence[Campaign], references: PublishedReferences, defaults: Mapping[str, str] | None
-) -> Report:
+) -> ReportContent:
     """Build the report of `campaigns`; `defaults`: the default settings of the UCX that they ran with, if known.
 
     The conclusion stands first, then the figures, then what they rest on.
     """
-    page = Page(whole=True)
+    page = PageBuilder(whole=True)
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
-    page.source = titles.source_lines(merges, campaigns)
+    page.source = titles.result_source_lines(merges, campaigns)
     sources = source_runs(merges)
     letters = _result_letters(campaigns)
     rows = rows_with_campaigns(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
@@ -88,9 +88,9 @@ def build_report(
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
         if titles.is_tuning_campaign(campaign):
-            page.source = titles.source_lines([campaign], campaigns)
+            page.source = titles.result_source_lines([campaign], campaigns)
             tuning.write_tuning_section(page, campaign)
-    page.source = titles.source_lines(merges, campaigns)
+    page.source = titles.result_source_lines(merges, campaigns)
     if sources:
         page.start_section("Results")
         if len(campaigns) == 1 and titles.is_tuning_campaign(merges[0]):  # of several results the conclusion has it
@@ -112,10 +112,10 @@ def build_report(
     _write_commands(page, campaigns)
     _write_environments(page, campaigns, defaults)
     more = len(campaigns) - 1
-    title = campaign_titles(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
+    title = campaign_titles(campaigns)[0] + (f", and {count_with_noun(more, 'more result')}" if more else "")
     shown = tuple(section for section in page.sections if section.blocks)
     of_commands = all(campaign.command is not None for campaign in campaigns)
-    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown, of_commands=of_commands)
+    report = ReportContent(title, _when_and_where_sentence(campaigns), state, alarm, shown, of_commands=of_commands)
     if alarm:
         return report
     results = [
@@ -153,12 +153,16 @@ def campaign_titles(campaigns: Sequence[Campaign]) -> list[str]:
 def _when_and_where_sentence(campaigns: Sequence[Campaign]) -> str:
     """A line that says when and where campaigns were measured, and with which versions."""
     dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = titles.join_in_words(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
+    hosts = titles.join_names_in_words(
+        dict.fromkeys(host for campaign in campaigns if (host := titles.campaign_hosts_text(campaign)))
+    )
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        titles.join_in_words(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.ucx_label(campaign)))),
-        f"merge_bench {titles.join_in_words(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        titles.join_names_in_words(
+            dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.campaign_ucx_versions_text(campaign)))
+        ),
+        f"merge_bench {titles.join_names_in_words(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
     return " · ".join(filter(None, parts))
@@ -189,7 +193,7 @@ def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campai
 
 
 def _write_conclusion(
-    page: Page,
+    page: PageBuilder,
     campaigns: Sequence[Campaign],
     merges: Sequence[Campaign],
     sources: Sequence[SourceRun],
@@ -203,21 +207,21 @@ def _write_conclusion(
         for letter, campaign, title in zip(
             _result_letters(campaigns), campaigns, campaign_titles(campaigns), strict=True
         ):
-            parts = (title, titles.date_text(campaign.head.time), titles.host_label(campaign))
+            parts = (title, titles.date_text(campaign.head.time), titles.campaign_hosts_text(campaign))
             rows_of.append((letter, " · ".join(filter(None, parts))))
         page.add_named_values(*rows_of)
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
-        page.source = titles.source_lines([campaign], campaigns)
+        page.source = titles.result_source_lines([campaign], campaigns)
         tuning.write_recorded_tuning_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
-    page.source = titles.source_lines(merges, campaigns)
+    page.source = titles.result_source_lines(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
         if len(merges) > 1:
-            write_verdicts(page, merges, {source.name: source.look for source in sources})
+            write_verdicts(page, merges, {source.name: source.style_index for source in sources})
         if len(campaigns) > 1:
             _write_tables_of_runs(page, sources, apart=True)
         sections.write_errors_and_warnings(page, documents, probed)
@@ -229,7 +233,7 @@ def _write_conclusion(
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
-def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bool = False) -> None:
+def _write_tables_of_runs(page: PageBuilder, sources: Sequence[SourceRun], *, apart: bool = False) -> None:
     """Put a table of the runs of merges, and one of those of commands, on a page; `apart`: of several campaigns."""
     merges = [each for each in sources if each.run.plan.command is None]
     if merges:
@@ -257,17 +261,17 @@ def _network_headline(rows: Sequence[ProbeRow]) -> str:
         _, value, row = (min if measure.less_is_better else max)(best_values, key=lambda best: best[1])
         word = "least" if measure.less_is_better else "highest"
         reached = ", ".join((row.test, row.config, placement_text(row.placement)))
-        size = with_binary_prefix(row.size)
+        size = format_with_binary_prefix(row.size)
         parts.append(f"{word} {uncapitalize(measure.title)}: {rounded(value)} {measure.unit} at {size} ({reached})")
     return capitalize("; ".join(parts))
 
 
-def _write_best_network_values(page: Page, rows: Sequence[ProbeRow]) -> None:
+def _write_best_network_values(page: PageBuilder, rows: Sequence[ProbeRow]) -> None:
     """Put a table on a page: the best value of each network test, config and placement, and its message size."""
     cells = [
         (
             *(row.test, row.config, placement_text(row.placement), f"{measure.title} ({measure.unit})"),
-            *(rounded(value), with_binary_prefix(row.size), row.source or "measured"),
+            *(rounded(value), format_with_binary_prefix(row.size), row.source or "measured"),
         )
         for measure, value, row in _best_network_values(rows)
     ]
@@ -277,7 +281,7 @@ def _write_best_network_values(page: Page, rows: Sequence[ProbeRow]) -> None:
         page.add_table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
-def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
+def _write_comparisons(page: PageBuilder, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
     """Put comparisons of configs, within each campaign and between campaigns, on a page, or why there are none."""
     alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not titles.is_tuning_campaign(campaign)]
     together = len(merges) > 1
@@ -288,7 +292,9 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         except MergeBenchError as reason:
             page.add_paragraph(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
-            _write_comparison(page, document, {source.name: source.look for source in sources}, main_metric_name(group))
+            _write_comparison(
+                page, document, {source.name: source.style_index for source in sources}, main_metric_name(group)
+            )
             return
     for group in alone if together else ():
         own_sources = [source for source in sources if source.campaign is group[0]]
@@ -297,11 +303,11 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         except MergeBenchError:
             continue  # the reason stands above
         page.start_section(f"Comparison within {own_sources[0].part}")
-        looks = dict(zip(group[0].run_labels, (source.look for source in own_sources), strict=True))
+        looks = dict(zip(group[0].run_labels, (source.style_index for source in own_sources), strict=True))
         _write_comparison(page, document, looks, main_metric_name(group))
 
 
-def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int], metric: str) -> None:
+def _write_comparison(page: PageBuilder, document: CompareDocument, looks: Mapping[str, int], metric: str) -> None:
     mark = None if document.verified else UNVERIFIED
     page.add_chart(merge.speedup_chart(document, metric, looks))
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
@@ -310,14 +316,14 @@ def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str,
         [comparison.title_of_comparison(each) for each in chosen],
         text=True,
     )
-    page.add_table(pairs, *comparison.verdict_columns(chosen), mark=mark)
+    page.add_table(pairs, *comparison.verdict_columns(chosen), row_mark=mark)
     for note in document.notes:
         page.add_paragraph(note, "dim")
-    page.start_section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
+    page.start_section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, nested=True)
     comparison.write_comparisons(page, document, metric)
 
 
-def _write_network(page: Page, rows: Sequence[ProbeRow], panels: Sequence[Chart], *, measured: bool) -> None:
+def _write_network(page: PageBuilder, rows: Sequence[ProbeRow], panels: Sequence[Chart], *, measured: bool) -> None:
     page.start_section("Network")
     if not measured:
         page.add_paragraph("Nothing was measured.", "bold red")
@@ -327,13 +333,13 @@ def _write_network(page: Page, rows: Sequence[ProbeRow], panels: Sequence[Chart]
     write_row_tables(page, rows, baseline=configs[0] if len(configs) > 1 else None)
 
 
-def _write_charts(page: Page, panels: Sequence[Chart]) -> None:
+def _write_charts(page: PageBuilder, panels: Sequence[Chart]) -> None:
     for panel in panels:
         page.source = panel.source
         page.add_chart(panel)
 
 
-def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
+def _write_runs(page: PageBuilder, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
     """Put a folded section for each run on a page; of many runs only for the confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
@@ -357,12 +363,12 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
             notes += [figure_text(figure) for figure in command_figures(document)[:1]]
             title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
-            page.start_section(title, folded=True, note=", ".join(notes), inner=True)
-            page.source = titles.source_lines([source.campaign], campaigns)
+            page.start_section(title, folded=True, note=", ".join(notes), nested=True)
+            page.source = titles.result_source_lines([source.campaign], campaigns)
             write_run_details(page, source.campaign, source.run, source.document)
 
 
-def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
+def _write_commands(page: PageBuilder, campaigns: Sequence[Campaign]) -> None:
     page.start_section("How to repeat the measurement")
     for letter, campaign in zip(_result_letters(campaigns), campaigns, strict=True):
         if letter:
@@ -370,7 +376,7 @@ def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
         _write_command(page, campaign)
 
 
-def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
+def _write_failures(page: PageBuilder, campaigns: Sequence[Campaign]) -> None:
     page.start_section("Failures")
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
@@ -378,25 +384,25 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
             *campaign.failures,
             *(each for launch in campaign.unrepeated_launches for each in launch.failures),
         ]:
-            where = ", ".join(filter(None, (name, titles.place_of_failure(failure, campaign))))
+            where = ", ".join(filter(None, (name, titles.failure_location_text(failure, campaign))))
             page.add_paragraph(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
             if failure.log_tail:
-                page.add_code(failure.log_tail)
-            if logs := titles.logs_of_failure(failure, campaign):
+                page.add_code_block(failure.log_tail)
+            if logs := titles.failure_logs_path(failure, campaign):
                 page.add_paragraph(f"Logs: {logs}")
 
 
-def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
+def _write_all_warnings(page: PageBuilder, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
     """Put a folded section with all warnings on a page, if the conclusion has only some of them."""
     cautions = [caution for source in sources for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
     if sections.leaves_warnings_out(list(distinct)):
-        page.start_section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+        page.start_section(sections.ALL_WARNINGS, folded=True, note=count_with_noun(len(distinct), "warning"))
         page.add_warnings(distinct, heading="")
 
 
-def _write_environments(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
+def _write_environments(page: PageBuilder, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
     for letter, campaign in zip(_result_letters(campaigns), campaigns, strict=True):
         page.start_section(f"Environment of {letter}" if letter else "Environment", folded=True)
         _write_environment(page, campaign, defaults)
@@ -414,25 +420,25 @@ def shell_command(argv: Sequence[str]) -> str:
     return shlex.join([PurePath(program).name, *words])
 
 
-def _write_command(page: Page, campaign: Campaign) -> None:
+def _write_command(page: PageBuilder, campaign: Campaign) -> None:
     """Put the command that repeats a campaign, and the version of merge_bench that it ran with, on a page."""
     imported = campaign.head.imported_from
     if imported is not None:
         page.add_paragraph(f"Imported from {imported.file}, which {imported.program} printed.")
-        page.add_code(imported.command or "the imported text does not contain the command line")
+        page.add_code_block(imported.command or "the imported text does not contain the command line")
         return
     words = list(campaign.head.argv)
     if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
         del words[(at := words.index("--extend")) : at + 2]
     words = [word for word in words if not word.startswith("--extend=")]
-    page.add_code(shell_command(words))
+    page.add_code_block(shell_command(words))
     git = campaign.head.git
     commit = (git and git.commit) or "not known"
     changed = ", with local changes" if git and git.dirty else ""
     page.add_paragraph(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
 
 
-def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
+def _write_environment(page: PageBuilder, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
     """Put hosts, packages, UCX settings and configs of a campaign on a page; `defaults`: those of UCX."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
     workers = titles.recorded_workers(campaign.launches)
@@ -449,7 +455,7 @@ def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, st
     _write_configs(page, campaign)
 
 
-def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
+def _write_hosts(page: PageBuilder, workers: Sequence[Worker]) -> None:
     hosts = group_by_key(workers, lambda worker: worker.host)
     page.add_heading("Hosts")
     rows = []
@@ -464,7 +470,7 @@ def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
     page.add_table(*columns_from_rows(headings, rows, (0, 1, 2, 6, 7, 8)))
 
 
-def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
+def _write_devices(page: PageBuilder, workers: Sequence[Worker]) -> None:
     rows: dict[tuple[str, str, str], None] = {}
     for worker in workers:
         hardware = worker.hardware
@@ -482,7 +488,7 @@ def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
         page.add_table(*columns_from_rows(("Host", "Device", "Description"), rows, range(3)))
 
 
-def _write_ucx_settings(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+def _write_ucx_settings(page: PageBuilder, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     ucx = [worker.ucx for worker in workers]
     about = joined_values({"version": each.version, "origin": each.origin, "path": each.path} for each in ucx)
     settings = joined_values(each.config for each in ucx)
@@ -509,12 +515,12 @@ def _write_ucx_settings(page: Page, workers: Sequence[Worker], defaults: Mapping
     )
 
 
-def _write_configs(page: Page, campaign: Campaign) -> None:
+def _write_configs(page: PageBuilder, campaign: Campaign) -> None:
     page.add_heading("Configs")
     for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
         page.add_paragraph(f"{config.name}" + (f" ({config.path})" if config.path else ""))
         if config.variables:
-            page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+            page.add_code_block("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
 def _known_values_text(values: Mapping[str, object]) -> str:

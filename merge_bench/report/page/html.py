@@ -16,13 +16,13 @@ from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
-from merge_bench.view.content import FOLDED, Report, Table
+from merge_bench.view.content import FOLDED, ReportContent, Table
 from merge_bench.view.plot import Chart
-from merge_bench.view.plot.interactive import make_figure
+from merge_bench.view.plot.interactive import make_bokeh_figure
 from merge_bench.view.text import (
     evenly_spread_indexes,
     find_definition_index,
-    keep_options_unbroken,
+    keep_cli_options_unbroken,
     mark_unprintable,
     report_definitions,
     shorten_middle,
@@ -39,7 +39,7 @@ _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "wa
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
-def render_report(report: Report) -> str:
+def render_report(report: ReportContent) -> str:
     """Render a report as an HTML page."""
     items: dict[str, Any] = {}
     environment = Environment(
@@ -53,7 +53,7 @@ def render_report(report: Report) -> str:
         "code": _code_as_html,
         "style": lambda name: _STYLES.get(name, ""),
         "cut": truncate,
-        "unbroken": lambda text: Markup(keep_options_unbroken(str(escape(mark_unprintable(text))))),
+        "unbroken": lambda text: Markup(keep_cli_options_unbroken(str(escape(mark_unprintable(text))))),
         "short": shorten_middle,
         "defined": find_definition_index,
         "name_and_unit": _name_and_unit,
@@ -102,7 +102,7 @@ def _add_plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
     """Add a chart to `items`; returns its name there and its note, or None and why it could not be drawn."""
     name = f"plot-{len(items) + 1}"
     try:
-        items[name] = json_item(make_figure(chart, note=False))
+        items[name] = json_item(make_bokeh_figure(chart, with_note=False))
     except Exception as problem:  # a drawing must not cost the tables
         return None, f"{NOT_DRAWN}: {problem}"
     return name, chart.note
@@ -120,4 +120,6 @@ def _make_visible(value: object) -> object:
 
 def _code_as_html(text: str) -> Markup:
     """Escape a text as HTML that keeps its line ends."""
-    return Markup("\n".join(keep_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n")))
+    return Markup(
+        "\n".join(keep_cli_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n"))
+    )

@@ -26,19 +26,19 @@ from merge_bench.report.command import CommandRun, write_command_charts
 from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import speed_up_charts_by_phase
 from merge_bench.units import GIB
-from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
+from merge_bench.view.content import Column, PageBuilder, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
-from merge_bench.view.plot.command import launches_chart
-from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
-from merge_bench.view.text import NULL, format_gib, format_ms, format_number, with_binary_prefix
+from merge_bench.view.plot.command import metric_by_launch_chart
+from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, LaunchMetric
+from merge_bench.view.text import NULL, format_gib, format_ms, format_number, format_with_binary_prefix
 from merge_bench.view.titles import (
-    add_source_lines,
-    command_text,
+    add_result_source_lines,
     is_tuning_campaign,
-    option_text,
-    plan_size_text,
-    source_lines,
-    tables_text,
+    merged_tables_text,
+    plan_option_text,
+    plan_workload_text,
+    result_source_lines,
+    shell_command_text,
 )
 
 _USUAL_WORKLOAD = ("workload name", "synthetic")
@@ -63,9 +63,9 @@ class SourceRun(LabelledRun):
     @property
     def of_command(self) -> CommandRun:
         """The run as tables and charts of commands have it."""
-        return CommandRun(self.label, self.look, self.run, self.document, self.part)
+        return CommandRun(self.label, self.style_index, self.run, self.document, self.part)
 
-    def launch_values(self, metric: Metric) -> list[float]:
+    def launch_values(self, metric: LaunchMetric) -> list[float]:
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
@@ -105,7 +105,7 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
-    files = [tables_text(group[0].run.plan) for group in groups]
+    files = [merged_tables_text(group[0].run.plan) for group in groups]
     short = [_short_problem_title(values, varying, tables) for values, tables in zip(problems, files, strict=True)]
     titled: dict[str, list[SourceRun]] = {}
     for group, values, title in zip(groups, problems, short, strict=True):
@@ -119,7 +119,7 @@ def group_by_command(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
     """Group runs of commands by the command, of equal ones by what is measured of it, too."""
     titled: dict[str, list[SourceRun]] = {}
     for problem, alike in group_by_problem(sources).items():
-        command = command_text(alike[0].run.plan.command or CommandPlan())
+        command = shell_command_text(alike[0].run.plan.command or CommandPlan())
         titled.setdefault(f"{command} ({problem})" if command in titled else command, []).extend(alike)
     return titled
 
@@ -132,7 +132,7 @@ def _short_problem_title(values: Mapping[str, str], varying: Sequence[str], tabl
 
 
 def write_results(
-    page: Page, sources: Sequence[SourceRun], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
+    page: PageBuilder, sources: Sequence[SourceRun], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
 ) -> None:
     """Put tables and bar charts of throughput and bandwidth, and charts of every iteration, on a page.
 
@@ -147,28 +147,31 @@ def write_results(
         _write_metric_table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
-        page.add_chart(merge.rates_chart(metric, problems, published_bars(published, metric, sources)))
+        page.add_chart(merge.metric_by_problem_chart(metric, problems, published_bars(published, metric, sources)))
     source_before = page.source
     for name, runs in problems.items():
         heading = f"Every iteration: {name}" if len(problems) > 1 else "Every iteration"
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
-        page.source = source_lines(shown, campaigns)
-        page.add_chart(merge.iterations_chart(runs, name if len(problems) > 1 else ""), heading)
+        page.source = result_source_lines(shown, campaigns)
+        page.add_chart(merge.iteration_throughput_chart(runs, name if len(problems) > 1 else ""), heading)
     page.source = source_before
 
 
-def write_command_results(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
+def write_command_results(page: PageBuilder, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
     """Put charts of every metric of commands on a page; `campaigns`: all campaigns of the report."""
     source_before, commands = page.source, group_by_command(sources)
     for command, runs in commands.items():
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
-        page.source = source_lines(shown, campaigns)
+        page.source = result_source_lines(shown, campaigns)
         write_command_charts(page, [each.of_command for each in runs], command if len(commands) > 1 else "")
     page.source = source_before
 
 
 def _write_metric_table(
-    page: Page, metric: Metric, problems: Mapping[str, Sequence[SourceRun]], beside: Mapping[str, Sequence[MergeResult]]
+    page: PageBuilder,
+    metric: LaunchMetric,
+    problems: Mapping[str, Sequence[SourceRun]],
+    beside: Mapping[str, Sequence[MergeResult]],
 ) -> None:
     """Put a table of `metric` on a page: rows are problems and columns configs, or the reverse for many configs."""
     names = list(dict.fromkeys([*problems, *beside]))
@@ -205,7 +208,7 @@ def _write_metric_table(
         page.add_paragraph(f"Launches per config: {counts.pop()}.", "dim")
 
 
-def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str, str]:
+def _measured_cells(source: SourceRun | None, metric: LaunchMetric) -> tuple[str, str, str]:
     """The cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
     if source is None:
         return "", "", ""
@@ -218,17 +221,17 @@ def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str,
 
 
 def _option_with_value(name: str, value: str) -> str:
-    return option_text(name, int(value) if value.isdecimal() else value)
+    return plan_option_text(name, int(value) if value.isdecimal() else value)
 
 
-def _note_missing_intervals(page: Page, sources: Sequence[SourceRun]) -> None:
+def _note_missing_intervals(page: PageBuilder, sources: Sequence[SourceRun]) -> None:
     few = dict.fromkeys(each.name for each in sources if each.document.throughput_bytes_per_second.ci95 is None)
     if few:
         names = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
         page.add_paragraph(f"No 95 % interval for {names}: it needs at least 6 launches.", "dim")
 
 
-def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
+def _note_published(page: PageBuilder, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
         page.add_paragraph(source, "dim")
     for note, noted in group_by_key(shown, lambda each: each.note).items():
@@ -239,13 +242,16 @@ def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
 
 
 def published_bars(
-    published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
+    published: Sequence[MergeResult], metric: LaunchMetric, sources: Sequence[SourceRun]
 ) -> dict[str, list[Bar]]:
     """Make bars of published values of `metric`, by the title of the problem with that number of rows."""
     key = metric.title.lower()
     bars: dict[str, list[Bar]] = {}
     for name, results in _published_by_problem(published).items():
-        looks, bars[name] = {source.name: source.look for source in sources}, []  # of measured configs of the same name
+        looks, bars[name] = (
+            {source.name: source.style_index for source in sources},
+            [],
+        )  # of measured configs of the same name
         for result in results:
             if result.metric == key and result.value is not None:
                 label, look = f"{result.config} (published)", looks.setdefault(result.config, len(looks))
@@ -254,7 +260,7 @@ def published_bars(
 
 
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
-    return group_by_key(published, lambda each: option_text("rows_per_chunk", each.rows_per_chunk))
+    return group_by_key(published, lambda each: plan_option_text("rows_per_chunk", each.rows_per_chunk))
 
 
 PARTS_NOTE = (
@@ -268,7 +274,7 @@ NO_ALL_TO_ALL = (
 )
 
 
-def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> None:
+def write_exchange_share(page: PageBuilder, sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> None:
     """Put a section on a page that compares the exchange of merges with `probe all-to-all`, if both were measured."""
     all_to_alls = [campaign for campaign in probes if campaign.probe == ALL_TO_ALL]
     if not all_to_alls or not sources:
@@ -285,7 +291,8 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
     rates = []
     for source, share in shares:
-        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({with_binary_prefix(share.size)})"
+        size = format_with_binary_prefix(share.size)
+        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({size})"
         exchange = (
             format_number(share.all_to_all / 1e9),
             messages,
@@ -329,32 +336,32 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         titles = [filter(None, (chart.title, source.label, names.get(source))) for source, chart in charts]
         return [replace(chart, title=": ".join(title)) for (_, chart), title in zip(charts, titles, strict=True)]
 
-    looks = {source.name: source.look for source in sources}
+    looks = {source.name: source.style_index for source in sources}
     kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
-        "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, problems, {})],
-        "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, problems, {})],
+        "throughput": lambda: [merge.metric_by_problem_chart(merge.THROUGHPUT, problems, {})],
+        "bandwidth": lambda: [merge.metric_by_problem_chart(merge.BANDWIDTH, problems, {})],
         "speed-up": lambda: [
             merge.speedup_chart(compare_campaigns([campaign]), main_metric(campaign.runs[0]).name, looks)
         ],
         "iterations": lambda: [
-            merge.iterations_chart(runs, name if several else "") for name, runs in problems.items()
+            merge.iteration_throughput_chart(runs, name if several else "") for name, runs in problems.items()
         ],
         "workers": lambda: each_run(lambda source: merge.worker_bandwidth_chart(source.run)),
-        "phases": lambda: each_run(lambda source: merge.phases_chart(source.run)),
+        "phases": lambda: each_run(lambda source: merge.worker_phases_chart(source.run)),
         "timeline": lambda: each_run(lambda source: merge.timeline_chart(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pair_rates_chart(source.run, source.document.lanes)),
-        "tuning": lambda: speed_up_charts_by_phase(decided_steps(campaign), partial(plan_size_text, campaign)),
+        "tuning": lambda: speed_up_charts_by_phase(decided_steps(campaign), partial(plan_workload_text, campaign)),
         "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
     if campaign.command is not None:
         metrics = metrics_of(campaign.runs)
         kinds = {
             "speed-up": kinds["speed-up"],
-            "iterations": lambda: [launches_chart(sources, metric) for metric in metrics],
+            "iterations": lambda: [metric_by_launch_chart(sources, metric) for metric in metrics],
         }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")
     least = merge.LEAST_MAPPED
     if kind == "pairs" and all((run.plan.workers or least) < least for run in campaign.runs):
         raise UsageError(f"a map of pairs needs at least {least} workers; Result.pairs() has their figures")
-    return add_source_lines([chart for chart in kinds[kind]() if not chart.empty], [campaign])
+    return add_result_source_lines([chart for chart in kinds[kind]() if not chart.is_empty], [campaign])

@@ -23,7 +23,7 @@ class Exporter:
 
     `name`: as ``--format`` takes it; `help`: what the file contains, in a few words; `place`: its position in lists;
     `encode`: returns the contents of the file, or raises UsageError with a sentence if the format cannot express these
-    results; `binary`: whether the file is no text, so that it needs ``--output``.
+    results; `binary`: whether the file is binary, so that it needs ``--output``.
     """
 
     name: str
@@ -41,6 +41,6 @@ def exporters() -> Mapping[str, Exporter]:
     return {exporter.name: exporter for exporter in sorted(exporters, key=lambda each: (each.place, each.name))}
 
 
-def help_text() -> str:
-    """The help of ``--format``: each format with its description."""
+def export_formats_help() -> str:
+    """The help of the option ``--format``: each export format with its description."""
     return f"Format; {'; '.join(f'{exporter.name}: {exporter.help}' for exporter in exporters().values())}."

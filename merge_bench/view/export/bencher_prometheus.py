@@ -58,11 +58,11 @@ HELP = {
 
 
 @dataclass(frozen=True)
-class ExportedFigure:
-    """One number of a result, as it is exported.
+class ExportedValue:
+    """One measured number of a result, as it is exported.
 
-    `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a network measurement the range
-    of its launches; None if unknown. `metric`, `unit`: those of a ``command_value``.
+    `name`: a key of `HELP`, which ends in the unit. `interval`: the 95 % interval over launches; for a network
+    measurement the range of its launches; None if unknown. `metric`, `unit`: those of a ``command_value``.
     """
 
     name: str
@@ -72,28 +72,28 @@ class ExportedFigure:
     unit: str = ""
 
     @property
-    def measure(self) -> str:
-        """Its name in Bencher: ``wall-seconds``, or for a command's metric ``busbw-gb-s``."""
+    def bencher_measure_name(self) -> str:
+        """The name of the value in Bencher: ``wall-seconds``, or for a command's metric ``busbw-gb-s``."""
         words = f"{self.metric} {self.unit or 'value'}".lower() if self.metric else self.name
         return re.sub(r"[^a-z0-9]+", "-", words)[:_LONGEST_MEASURE].strip("-") or "value"
 
     @property
-    def labels(self) -> dict[str, str]:
-        """What distinguishes it from other figures of its name in Prometheus."""
+    def prometheus_labels(self) -> dict[str, str]:
+        """The Prometheus labels of the value: metric and unit for a metric of a command, else none."""
         return {"metric": self.metric, "unit": self.unit} if self.metric else {}
 
 
 @dataclass(frozen=True)
-class ExportedSubject:
-    """One config with one problem or command, or one row of a network measurement, with its figures.
+class ExportedBenchmark:
+    """A thing measured, as it is exported: a config with a problem or command, or a row of a network measurement.
 
-    `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
-    `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
+    `name`, `labels`: the same for every result that measured the same. `figures`: the values, none if the result was
+    wrong. `verified`: None for network measurements. `measured`: when the last launch began, seconds since the epoch.
     """
 
     name: str
     labels: Mapping[str, str]
-    figures: tuple[ExportedFigure, ...]
+    figures: tuple[ExportedValue, ...]
     verified: bool | None
     wrong: bool
     launches: int
@@ -101,48 +101,50 @@ class ExportedSubject:
     measured: float | None
 
 
-def exported_subjects(campaigns: Sequence[Campaign]) -> list[ExportedSubject]:
-    """Return every subject of `campaigns`.
+def exported_benchmarks(campaigns: Sequence[Campaign]) -> list[ExportedBenchmark]:
+    """Return every benchmark of `campaigns`.
 
-    Raises UsageError if two of them have the same name, so that their figures could not be told apart.
+    Raises UsageError if two of them have the same name, so that their values could not be told apart.
     """
-    by_name: dict[str, tuple[ExportedSubject, Campaign]] = {}
+    by_name: dict[str, tuple[ExportedBenchmark, Campaign]] = {}
     for campaign in campaigns:
-        for subject in _probe_subjects(campaign) if campaign.probe is not None else _run_subjects(campaign):
-            if subject.name in by_name:
-                first = by_name[subject.name][1]
+        for benchmark in (
+            _benchmarks_of_probe(campaign) if campaign.probe is not None else _benchmarks_of_runs(campaign)
+        ):
+            if benchmark.name in by_name:
+                first = by_name[benchmark.name][1]
                 where = f"{first.folder} and {campaign.folder} both measured"
                 if first is campaign:
                     where = f"{campaign.folder} contains more than one"
                 raise UsageError(
-                    f"{where} {subject.name!r}, and this format has one value for each; export csv instead"
+                    f"{where} {benchmark.name!r}, and this format has one value for each; export csv instead"
                 )
-            by_name[subject.name] = subject, campaign
-    return [subject for subject, _ in by_name.values()]
+            by_name[benchmark.name] = benchmark, campaign
+    return [benchmark for benchmark, _ in by_name.values()]
 
 
-def _run_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
+def _benchmarks_of_runs(campaign: Campaign) -> Iterator[ExportedBenchmark]:
     from merge_bench.analysis.summary import summarize_run
-    from merge_bench.view.titles import problem_text
+    from merge_bench.view.titles import workload_text
 
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
         plan, wrong = run.plan, document.verification.state == "wrong"
-        what = problem_text([plan]) if plan.command is None else plan.command.shell_line
+        what = workload_text([plan]) if plan.command is None else plan.command.shell_line
         of_merge = {
             "problem": what,
             "engine": plan.engine or "",
             "exchange": plan.exchange or "",
             "hosts": str(len(document.plan["hosts"])),
-            "options": ", ".join(_unusual_option_texts(plan)),
+            "options": ", ".join(_unusual_merge_option_texts(plan)),
         }
         labels = {"config": run.config.name} | (of_merge if plan.command is None else {"command": what})
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
-        yield ExportedSubject(
-            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_option_texts(plan)]),
+        yield ExportedBenchmark(
+            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_merge_option_texts(plan)]),
             labels=labels,
-            figures=() if wrong else tuple(_run_figures(document)),
+            figures=() if wrong else tuple(_values_of_run(document)),
             verified=document.verified,
             wrong=wrong,
             launches=sum(launch.complete for launch in run.launches),
@@ -151,8 +153,8 @@ def _run_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
         )
 
 
-def _unusual_option_texts(plan: RecordedPlan) -> Iterator[str]:
-    """Texts of the options of a plan that decide which rows are merged, and how, where they are not the usual ones."""
+def _unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
+    """Describe the options of a plan that change which rows are merged or how, if they differ from the usual ones."""
     work = plan.workload
     if work is not None and work.name == "synthetic":
         if work.payload_columns not in (None, 1):
@@ -169,8 +171,8 @@ def _unusual_option_texts(plan: RecordedPlan) -> Iterator[str]:
         yield "runtime filter"
 
 
-def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
-    """Yield the figures of a run that were measured."""
+def _values_of_run(document: RunDocument) -> Iterator[ExportedValue]:
+    """Yield the values of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
     from merge_bench.analysis.documents import Spread
     from merge_bench.records.recorded_plan import WALL
@@ -190,15 +192,15 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
     for name, figure in spreads.items():
         value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
         if value is not None:
-            yield ExportedFigure(name, value, interval)
+            yield ExportedValue(name, value, interval)
     for metric in document.metrics if isinstance(document.metrics, list) else ():
         if metric.spread.median is not None and metric.name != WALL:
-            yield ExportedFigure(
+            yield ExportedValue(
                 "command_value", metric.spread.median, metric.spread.ci95, metric=metric.name, unit=metric.unit
             )
 
 
-def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
+def _benchmarks_of_probe(campaign: Campaign) -> Iterator[ExportedBenchmark]:
     from merge_bench.records.probe_rows import make_probe_rows
 
     times = [launch.line.time for launch in campaign.unrepeated_launches if launch.line is not None]
@@ -216,10 +218,10 @@ def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
         what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
         what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
         what += [f"{row.count} elements"] * (row.count is not None)
-        yield ExportedSubject(
+        yield ExportedBenchmark(
             name=", ".join(what),
             labels=labels,
-            figures=tuple(_probe_row_figures(row)) if not row.wrong else (),
+            figures=tuple(_values_of_probe_row(row)) if not row.wrong else (),
             verified=None,
             wrong=bool(row.wrong),
             launches=row.launches,
@@ -228,13 +230,13 @@ def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
         )
 
 
-def _probe_row_figures(row: ProbeRow) -> Iterator[ExportedFigure]:
+def _values_of_probe_row(row: ProbeRow) -> Iterator[ExportedValue]:
     ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
     for name, figure in ranges.items():
         if figure is not None:
-            yield ExportedFigure(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
+            yield ExportedValue(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
     if row.messages_per_second is not None:
-        yield ExportedFigure("probe_messages_per_second", row.messages_per_second)
+        yield ExportedValue("probe_messages_per_second", row.messages_per_second)
 
 
 def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
@@ -247,20 +249,20 @@ def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
 
     from merge_bench.analysis.aggregate import UNVERIFIED
 
-    all_subjects = exported_subjects(campaigns)
-    wrong = next((subject for subject in all_subjects if subject.wrong), None)
+    all_benchmarks = exported_benchmarks(campaigns)
+    wrong = next((benchmark for benchmark in all_benchmarks if benchmark.wrong), None)
     if wrong is not None:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
     benchmarks = {
-        subject.name + (f" ({UNVERIFIED})" if subject.verified is False else ""): {
-            figure.measure: {
+        benchmark.name + (f" ({UNVERIFIED})" if benchmark.verified is False else ""): {
+            figure.bencher_measure_name: {
                 "value": float(figure.value),
                 **dict(zip(("lower_value", "upper_value"), figure.interval or (), strict=False)),
             }
-            for figure in subject.figures
+            for figure in benchmark.figures
         }
-        for subject in all_subjects
-        if subject.figures
+        for benchmark in all_benchmarks
+        if benchmark.figures
     }
     if not benchmarks:
         raise UsageError(f"{campaigns[0].folder} contains no measurements to export")
@@ -272,13 +274,13 @@ BENCHER = Exporter("bencher", _BENCHER_HELP, place=2, encode=_encode_bencher)
 
 
 def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
-    all_subjects = exported_subjects(campaigns)
+    all_benchmarks = exported_benchmarks(campaigns)
     lines: list[str] = []
     for name, help in {**HELP, **_STATE_GAUGES}.items():
         samples = [
-            ({**subject.labels, **labels}, value)
-            for subject in all_subjects
-            for labels, value in _gauge_values(subject, name)
+            ({**benchmark.labels, **labels}, value)
+            for benchmark in all_benchmarks
+            for labels, value in _prometheus_gauge_values(benchmark, name)
         ]
         if samples:
             lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge"]
@@ -288,14 +290,20 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _gauge_values(subject: ExportedSubject, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
-    """Yield the values of the gauge `name` for one subject, each with labels of its own, if it has any."""
-    yield from ((figure.labels, float(figure.value)) for figure in subject.figures if figure.name == name)
-    if name == "measured_timestamp_seconds" and subject.measured is not None:
-        yield {}, float(subject.measured)
-    if subject.verified is not None:
-        states = (subject.verified, subject.launches, subject.failed_launches)
-        yield from (({}, float(value)) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == name)
+def _prometheus_gauge_values(
+    benchmark: ExportedBenchmark, gauge_name: str
+) -> Iterator[tuple[Mapping[str, str], float]]:
+    """Yield the values of a gauge for one benchmark, each with its labels besides those of the benchmark."""
+    yield from (
+        (figure.prometheus_labels, float(figure.value)) for figure in benchmark.figures if figure.name == gauge_name
+    )
+    if gauge_name == "measured_timestamp_seconds" and benchmark.measured is not None:
+        yield {}, float(benchmark.measured)
+    if benchmark.verified is not None:
+        states = (benchmark.verified, benchmark.launches, benchmark.failed_launches)
+        yield from (
+            ({}, float(value)) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == gauge_name
+        )
 
 
 _PROMETHEUS_HELP = "gauges for node_exporter's textfile collector, medians over launches"

@@ -27,7 +27,7 @@ def _encode_trace(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
     from merge_bench.analysis.timelines import read_aligned_timelines
-    from merge_bench.view.titles import source_lines
+    from merge_bench.view.titles import result_source_lines
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
@@ -40,13 +40,13 @@ def _encode_trace(campaigns: Sequence[Campaign]) -> bytes:
         )
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
     alignment = f"hosts are aligned at the barriers, for drawing only; error at most {largest}"
-    about = {"result": source_lines([campaign]), "alignment": alignment}
-    events = TraceMaker(campaign, launches).make_events()
+    about = {"result": result_source_lines([campaign]), "alignment": alignment}
+    events = TraceEventBuilder(campaign, launches).make_trace_events()
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-class TraceMaker:
+class TraceEventBuilder:
     """Makes the trace events of a campaign, with times in nanoseconds from the first event."""
 
     def __init__(self, campaign: Campaign, launches: Sequence[AlignedTimeline]) -> None:
@@ -66,71 +66,82 @@ class TraceMaker:
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
-    def make_events(self) -> list[Event]:
+    def make_trace_events(self) -> list[Event]:
         """Return all events, in microseconds: names of processes and tracks, then the others by time."""
         messages: list[tuple[Event, Event]] = []
         for number, aligned in enumerate(self._launches):
             for iteration in aligned.timeline.iterations:
-                messages += self._add_iteration(number, iteration)
+                messages += self._add_iteration_slices(number, iteration)
             for measurement in aligned.timeline.rounds:
                 for worker in measurement.workers:
-                    self._add_phases(number, worker, f"link measurement {measurement.index}")
-        names = [*self._process_events(), *self._track_events()]
-        others = [*self._slices, *_flow_events(messages), *self._warning_events()]
+                    self._add_phase_slices(number, worker, f"link measurement {measurement.index}")
+        names = [*self._process_name_events(), *self._track_name_events()]
+        others = [*self._slices, *_message_flow_events(messages), *self._warning_events()]
         others.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0)))
         for event in others:
             event |= {key: event[key] / 1000 for key in ("ts", "dur") if key in event}
         return [*names, *others]
 
-    def _add_iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
+    def _add_iteration_slices(
+        self, launch_position: int, iteration: TimelineIteration
+    ) -> Iterator[tuple[Event, Event]]:
         """Add the slices of an iteration; returns the slices of each batch of messages as sent and as received."""
         from merge_bench.analysis.timelines import matched_message_batches
 
         batches: dict[int, Event] = {}
         for worker in iteration.workers:
-            self._add_phases(number, worker, f"iteration {iteration.index}")
+            self._add_phase_slices(launch_position, worker, f"iteration {iteration.index}")
             for batch in worker.batches:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
-                batches[id(batch)] = self._add_slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
+                batches[id(batch)] = self._add_slice(
+                    launch_position, worker.rank, kind, batch.begin, batch.end, name, args
+                )
         return (
             (batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_message_batches(iteration)
         )
 
-    def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
+    def _add_phase_slices(self, launch_position: int, worker: WorkerTimeline, name: str) -> None:
         spans = worker.spans
         begin, end = min(span.begin for span in spans), max(span.end for span in spans)
-        launch = self._launches[number].launch
+        launch = self._launches[launch_position].launch
         args = {"launch": launch.index, "config": launch.line.config if launch.line is not None else ""}
-        self._add_slice(number, worker.rank, PHASES, begin, end, name, args)
+        self._add_slice(launch_position, worker.rank, PHASES, begin, end, name, args)
         for span in spans:
-            self._add_slice(number, worker.rank, PHASES, span.begin, span.end, span.name, {})
+            self._add_slice(launch_position, worker.rank, PHASES, span.begin, span.end, span.name, {})
 
     def _add_slice(
-        self, number: int, rank: int, kind: str, begin: float, end: float, name: str, args: dict[str, Any]
+        self,
+        launch_position: int,
+        rank: int,
+        track_kind: str,
+        begin: float,
+        end: float,
+        name: str,
+        args: dict[str, Any],
     ) -> Event:
-        aligned = self._launches[number]
+        aligned = self._launches[launch_position]
         at, until = (
-            self._nanoseconds_from_first(number, aligned.seconds_on_common_clock(rank, seconds))
+            self._nanoseconds_from_trace_start(launch_position, aligned.seconds_on_common_clock(rank, seconds))
             for seconds in (begin, end)
         )
         event = {
             "ph": "X",
             "name": name,
-            "cat": "phase" if kind == PHASES else "message",
+            "cat": "phase" if track_kind == PHASES else "message",
             "ts": at,
             "dur": max(until - at, 0),
             "pid": self._hosts.index(aligned.hosts[rank]) + 1,
-            "track": (rank, kind),
+            "track": (rank, track_kind),
             "args": args,
         }
         self._slices.append(event)
         return event
 
-    def _nanoseconds_from_first(self, number: int, seconds: float) -> int:
-        """Nanoseconds from the first event to `seconds` on the clock of rank 0's host in launch `number`."""
-        base = self._bases[number]
-        return round((base + self._unix[number] - self._first) * 1e9) + round((seconds - base) * 1e9)
+    def _nanoseconds_from_trace_start(self, launch_position: int, seconds: float) -> int:
+        """Nanoseconds from the first event of the trace to `seconds` on the clock of rank 0's host in a launch."""
+        base = self._bases[launch_position]
+        return round((base + self._unix[launch_position] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
     def _warning_events(self) -> Iterator[Event]:
         """Make an instant event for each warning, at its recorded time, or at the nearest end of the trace."""
@@ -142,12 +153,12 @@ class TraceMaker:
             same = {"cat": "warning", "ts": at, "pid": 1, "tid": 0, "args": args}
             yield {"ph": "i", "s": "g", "name": warning.code, **same}
 
-    def _process_events(self) -> Iterator[Event]:
+    def _process_name_events(self) -> Iterator[Event]:
         for number, host in enumerate(self._hosts, 1):
             yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": host}}
             yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
 
-    def _track_events(self) -> Iterator[Event]:
+    def _track_name_events(self) -> Iterator[Event]:
         """Put every slice on a track, and make the events that name and order the tracks."""
         lanes: dict[tuple[int, int, int], list[list[int]]] = {}
         tracks: dict[int, tuple[int, int, int, int]] = {}
@@ -155,7 +166,10 @@ class TraceMaker:
             rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            tracks[id(event)] = *key, _add_to_lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
+            tracks[id(event)] = (
+                *key,
+                _choose_track_without_overlap(lanes.setdefault(key, []), event["ts"], end, may_nest=kind == PHASES),
+            )
         numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
         for event in self._slices:
             event["tid"] = numbers[tracks[id(event)]]
@@ -166,31 +180,32 @@ class TraceMaker:
             yield {"name": "thread_sort_index", **same, "args": {"sort_index": number}}
 
 
-def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
-    """Make flow events from each batch as sent to the same batch as received.
+def _message_flow_events(sent_and_received_slices: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
+    """Make the events of an arrow from each batch of messages as sent to the same batch as received.
 
-    A flow ends in the last nanosecond of the slice received, which has to be open then.
+    An arrow ends in the last nanosecond of the slice received, which has to be open then.
     """
-    for number, (sent, received) in enumerate(messages, 1):
+    for number, (sent, received) in enumerate(sent_and_received_slices, 1):
         same = {"name": "message", "cat": "message", "id": number}
         yield {"ph": "s", "ts": sent["ts"], "pid": sent["pid"], **same, "tid": sent["tid"]}
         at = received["ts"] + max(received["dur"] - 1, 0)
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
 
 
-def _add_to_lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
-    """Add a slice to the first lane where it overlaps no other, or if `inside` lies in them; returns the lane's index.
+def _choose_track_without_overlap(tracks: list[list[int]], begin: int, end: int, *, may_nest: bool) -> int:
+    """Put a slice of time on the first track on which it overlaps no other slice; returns the track's index.
 
-    Slices are given in the order of their begins. A lane is the ends of its open slices, the outermost first.
+    With `may_nest`, a slice may also lie within another one. Slices are given in the order of their begins; a track is
+    a list of the ends of its open slices, the outermost first.
     """
-    for number, ends in enumerate(lanes):
+    for number, ends in enumerate(tracks):
         while ends and ends[-1] <= begin:
             ends.pop()
-        if not ends or (inside and end <= ends[-1]):
+        if not ends or (may_nest and end <= ends[-1]):
             ends.append(end)
             return number
-    lanes.append([end])
-    return len(lanes) - 1
+    tracks.append([end])
+    return len(tracks) - 1
 
 
 EXPORTER = Exporter(

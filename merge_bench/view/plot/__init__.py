@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merge_bench.view.text import capitalize, with_binary_prefix
+from merge_bench.view.text import capitalize, format_with_binary_prefix
 
 Values = Sequence[float]
 Ticks = Mapping[Any, str]
@@ -21,10 +21,11 @@ Details = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Points:
+class PointMarks:
     """Markers at (`x`, `y`); `size`: in pixels.
 
-    `hollow`: for each, whether it is not filled; `white`: all are filled white, to be seen on bars of their colour.
+    `hollow`: for each marker, whether it is not filled; `white`: whether all are filled white, to be seen on bars of
+    their colour.
     """
 
     x: Values
@@ -36,7 +37,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineMark:
     """A line through points, with a gap at NaN; `width`: in pixels."""
 
     x: Values
@@ -46,8 +47,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Band:
-    """The area between two lines, from `low` to `high` at each `x`; it is pale, and its `edges` are the lines."""
+class BandMark:
+    """The pale area between two lines, from `low` to `high` at each `x`; its `edge_lines` are these lines."""
 
     x: Values
     low: Values
@@ -55,13 +56,16 @@ class Band:
     hatched: bool = False
 
     @property
-    def edges(self) -> tuple[Line, Line]:
-        return Line(self.x, self.low, width=1), Line(self.x, self.high, width=1)
+    def edge_lines(self) -> tuple[LineMark, LineMark]:
+        return LineMark(self.x, self.low, width=1), LineMark(self.x, self.high, width=1)
 
 
 @dataclass(frozen=True)
-class Whiskers:
-    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width`: in pixels."""
+class WhiskerMarks:
+    """Lines from `start` to `end` at the positions `at`, for intervals and medians.
+
+    `upright`: whether they are vertical; `width`: in pixels.
+    """
 
     at: Values
     start: Values
@@ -72,10 +76,11 @@ class Whiskers:
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas.
+class BoxMarks:
+    """Bars from `start` to `end` at the positions `at`.
 
-    `white`: the area is white, to be seen on other bars of the same colour.
+    `upright`: whether they are vertical; `fill`: the opacity of their areas; `white`: whether the areas are white, to
+    be seen on other bars of the same colour.
     """
 
     at: Values
@@ -90,8 +95,8 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Squares of side 1 about (`x`, `y`), coloured by `values`, which may be NaN; `unit` stands at the colour scale."""
+class HeatMapCells:
+    """Squares of a heat map with side 1 around (`x`, `y`), coloured by `values`, which may be NaN, in `unit`."""
 
     x: Sequence[int]
     y: Sequence[int]
@@ -100,14 +105,14 @@ class Cells:
     details: Details = field(default_factory=dict)
 
     @property
-    def colour_limits(self) -> tuple[float, float]:
+    def colour_scale_limits(self) -> tuple[float, float]:
         """The values at the ends of the colour scale: 0, and the highest value."""
         return 0.0, max((value for value in self.values if value == value), default=0.0) or 1.0
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Texts centred on (`x`, `y`), as data and never as markup; `light`: for each, whether it stands on dark."""
+class TextMarks:
+    """Texts centred on (`x`, `y`), never read as markup; `light`: for each, whether it stands on a dark colour."""
 
     x: Values
     y: Values
@@ -115,29 +120,30 @@ class Texts:
     light: Sequence[bool]
 
 
-Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
+Mark = PointMarks | LineMark | BandMark | WhiskerMarks | BoxMarks | HeatMapCells | TextMarks
 
 
 @dataclass(frozen=True)
 class MarkGroup:
-    """Marks with the same look, that of series number `index`; a `label` gives them an entry in the legend."""
+    """Marks with the colour and marker of series number `index`; a `label` gives them an entry in the legend."""
 
     index: int
     marks: tuple[Mark, ...]
     label: str = ""
 
     @property
-    def legend_order(self) -> list[int]:
+    def mark_order_in_legend(self) -> list[int]:
         """The indexes of the marks in the order in which a legend draws them: white ones first."""
         return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis; its title has the unit.
+    """One axis of a chart; its title has the unit.
 
-    `ticks`: labels by place; None lets the library choose. `low`, `high`: the values at the left or lower end, and at
-    the other; None: from the marks. `rule`: a value that a dashed line marks. `beside`: labels on the opposite side.
+    `ticks`: labels by position; None lets the library choose. `low`, `high`: the values at the left or lower end, and
+    at the other; None: from the marks. `rule`: a value at which a dashed line is drawn. `beside`: labels on the
+    opposite side, by position.
     """
 
     title: str = ""
@@ -168,17 +174,19 @@ class Chart:
     square: bool = False
 
     @property
-    def marks(self) -> Iterator[tuple[MarkGroup, Mark]]:
+    def marks_with_groups(self) -> Iterator[tuple[MarkGroup, Mark]]:
         return ((group, mark) for group in self.groups for mark in group.marks)
 
     @property
-    def empty(self) -> bool:
-        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
+    def is_empty(self) -> bool:
+        return not any(
+            mark.at if isinstance(mark, WhiskerMarks | BoxMarks) else mark.x for _, mark in self.marks_with_groups
+        )
 
 
-def transpose_rows(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
-    """Turn rows into `count` columns, which are empty if there are no rows."""
-    return tuple(zip(*rows, strict=True)) or ((),) * count
+def transpose_rows(rows: Iterable[Sequence[Any]], column_count: int) -> Sequence[Sequence[Any]]:
+    """Turn rows into `column_count` columns, which are empty if there are no rows."""
+    return tuple(zip(*rows, strict=True)) or ((),) * column_count
 
 
 _COLOURS = ("#0866C9", "#B54006", "#0DA85B", "#B182B1", "#D17C03", "#3F92DC", "#777777")
@@ -200,12 +208,12 @@ HEAT, HEAT_STATIC = "Cividis256", "cividis"
 _INTERVAL_HEIGHT = 0.24
 """The height of an interval's bar; bars of values have 0.8."""
 GREY = -1
-"""The number of the look of marks that belong to no series."""
+"""The number of the style of marks that belong to no series."""
 
 
 @dataclass(frozen=True)
-class SeriesLook:
-    """The colour of a series, and its marker: the names in Matplotlib and in Bokeh, and the character."""
+class SeriesStyle:
+    """The colour and marker of a series: `marker` for Matplotlib, `shape` for Bokeh, `symbol` as a character."""
 
     colour: str
     marker: str
@@ -213,24 +221,24 @@ class SeriesLook:
     symbol: str
 
 
-def look_of_series(index: int) -> SeriesLook:
-    """Return the look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
+def style_of_series(index: int) -> SeriesStyle:
+    """Return the style of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
     which = index % len(_MARKERS)
-    return SeriesLook(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
+    return SeriesStyle(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
 
 
-def tick_label(count: float, unit: str = "B") -> str:
+def size_tick_label(size: float, unit: str = "B") -> str:
     """The label of a tick of an axis of sizes: ``1``, ``32``, ``1 KiB``."""
-    return f"{count:.4g}" if count < 1024 else with_binary_prefix(count, unit)
+    return f"{size:.4g}" if size < 1024 else format_with_binary_prefix(size, unit)
 
 
-def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
-    """Choose at most `most` ticks of an axis of sizes: powers of two, or multiples of one if not `log`."""
+def size_ticks(low: float, high: float, *, log: bool, most_ticks: int) -> list[int]:
+    """Choose at most `most_ticks` ticks of an axis of sizes: powers of two, or multiples of one if not `log`."""
     if log:
         first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
-        return [1 << power for power in range(first, last + 1, thinning_step(last - first + 1, most))]
+        return [1 << power for power in range(first, last + 1, thinning_step(last - first + 1, most_ticks))]
     step = 1
-    while high / step > most - 1:
+    while high / step > most_ticks - 1:
         step *= 2
     return list(range(0, int(high) + step, step))
 
@@ -245,22 +253,23 @@ def logarithmic_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if below <= tick <= above]
 
 
-def thinning_step(count: int, most: int) -> int:
-    """The step at which to take items of `count`, so that there are at most `most`."""
-    return max(-(-count // most), 1)
+def thinning_step(item_count: int, most_items: int) -> int:
+    """The step at which to take every so-many-th of `item_count` items, so that there are at most `most_items`."""
+    return max(-(-item_count // most_items), 1)
 
 
-def bar_height_pixels(bars: int) -> int:
-    return 22 if bars <= 16 else 14 if bars <= 48 else 9
+def bar_height_pixels(bar_count: int) -> int:
+    return 22 if bar_count <= 16 else 14 if bar_count <= 48 else 9
 
 
 @dataclass(frozen=True)
 class Bar:
     """One bar of a bar chart, with values in the chart's unit.
 
-    `index`: the number of its series' look, the same in every chart. `value`: None if nothing was measured; then there
+    `index`: the number of its series' style, the same in every chart. `value`: None if nothing was measured; then there
     is no bar. `interval`: of the value, if there are enough launches. `points`: names and values of single launches.
-    `remark`: shown when the pointer rests on it. `published`: whether it is a published number, which is hatched.
+    `remark`: shown when the pointer rests on the bar. `published`: whether the value is a published number; such a bar
+    is hatched.
     """
 
     series: str
@@ -273,7 +282,13 @@ class Bar:
 
 
 def bar_chart(
-    rows: Sequence[tuple[str, Sequence[Bar]]], *, title: str, axis: str, unit: str, line: float | None = None, note: str
+    rows: Sequence[tuple[str, Sequence[Bar]]],
+    *,
+    title: str,
+    axis_title: str,
+    unit: str,
+    reference_value: float | None = None,
+    note: str,
 ) -> Chart:
     """Make a chart of horizontal bars from 0, with half a bar of room below each row.
 
@@ -281,9 +296,9 @@ def bar_chart(
     ----------
     rows
         Bars that share a name on the axis, with that name.
-    axis, unit
+    axis_title, unit
         The title of the axis of values, with the unit, which stands beside single values.
-    line
+    reference_value
         Where a line is drawn across: 1 for a speed-up.
     note
         What rows, bars, white bars and points are, with semicolons between them; what is not drawn is left out.
@@ -300,7 +315,7 @@ def bar_chart(
     thick = bar_height_pixels(len(drawn))
     in_legend = any(bar.series != label for label, row in rows for bar in row)  # rows say it otherwise
     return Chart(
-        Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
+        Axis(axis_title, low=0.0, high=1.05 * max(ends, default=1.0), rule=reference_value),
         top_down_axis(ticks, at - 1.5),
         tuple(
             MarkGroup(placed[0][2].index, tuple(_bar_marks(placed, unit)), name if in_legend else "")
@@ -312,21 +327,21 @@ def bar_chart(
     )
 
 
-def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
-    """Make the note of a bar chart from `parts`, without those about marks that no bar in `drawn` has."""
-    absent = {"white bars"} if not any(bar.interval for bar in drawn) else set()
-    absent |= {"points"} if not any(bar.points for bar in drawn) else set()
-    kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
-    kept += ["hatched: as published"] if any(bar.published for bar in drawn) else []
+def _bar_chart_note(phrases: str, bars: Sequence[Bar]) -> str:
+    """Make the note of a bar chart from `phrases`, without those about marks that no bar in `bars` has."""
+    absent = {"white bars"} if not any(bar.interval for bar in bars) else set()
+    absent |= {"points"} if not any(bar.points for bar in bars) else set()
+    kept = [part for part in phrases.split("; ") if part.partition(":")[0] not in absent]
+    kept += ["hatched: as published"] if any(bar.published for bar in bars) else []
     return f"{capitalize('; '.join(kept))}." if any(kept) else ""
 
 
-def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
-    """Make the marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
+def _bar_marks(placed_bars: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
+    """Make the marks of one series: bars, intervals, and points, which are shifted up or down to hide each other less.
 
-    `placed`: each bar with its place and its row's name.
+    `placed_bars`: each bar with its position and its row's name.
     """
-    measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
+    measured = [(at, bar.value, row, bar) for at, row, bar in placed_bars if bar.value is not None]
     at, values, rows, drawn = transpose_rows(measured, 4)
     details = {
         "row": rows,
@@ -335,10 +350,10 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[
         "interval": [f"{e[0]:,.4g} to {format_with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
         "remark": [bar.remark or "-" for bar in drawn],
     }
-    yield Boxes(at, [0.0] * len(at), values, hatched=placed[0][2].published, details=details)
+    yield BoxMarks(at, [0.0] * len(at), values, hatched=placed_bars[0][2].published, details=details)
     if ends := [(place, *bar.interval) for place, _, _, bar in measured if bar.interval]:
         at, low, high = transpose_rows(ends, 3)
-        yield Boxes(at, low, high, width=_INTERVAL_HEIGHT, white=True)
+        yield BoxMarks(at, low, high, width=_INTERVAL_HEIGHT, white=True)
     if points := [
         (value, place + (-0.16, 0.0, 0.16)[number % 3], name)
         for place, _, _, bar in measured
@@ -346,19 +361,23 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[
     ]:
         x, y, names = transpose_rows(points, 3)
         details = {"of": names, "value": [format_with_unit(value, unit) for value in x]}
-        yield Points(x, y, white=True, size=5, details=details)
+        yield PointMarks(x, y, white=True, size=5, details=details)
 
 
 def stacked_bar_marks(
-    parts: Sequence[str], rows: Mapping[str, Sequence[float]], *, at: Sequence[float] = (), upright: bool = False
+    part_names: Sequence[str],
+    rows: Mapping[str, Sequence[float]],
+    *,
+    positions: Sequence[float] = (),
+    upright: bool = False,
 ) -> tuple[Sequence[float], tuple[MarkGroup, ...]]:
     """Make stacked bars; returns the end of each bar in milliseconds, and a group of marks for each part.
 
-    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, …; `upright`:
-    along y, and without boxes of no height, whose edges would be seen.
+    `rows`: milliseconds of each of `part_names`, by the row's name; `positions`: those of the rows, by default 0, 1, …;
+    `upright`: vertical, and without boxes of no height, whose edges would be seen.
     """
     ends, groups = [0.0] * len(rows), []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(part_names):
         values = [row[number] for row in rows.values()]
         starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
         details = {
@@ -367,19 +386,22 @@ def stacked_bar_marks(
             "value": [format_with_unit(ms, "ms") for ms in values],
         }
         seen = [end if end > start else math.nan for start, end in zip(starts, ends, strict=True)] if upright else ends
-        boxes = Boxes(at or range(len(rows)), starts, seen, upright, details=details)
+        boxes = BoxMarks(positions or range(len(rows)), starts, seen, upright, details=details)
         groups.append(MarkGroup(number, (boxes,), part))
     return ends, tuple(groups)
 
 
-def top_down_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:
-    """Make the vertical axis of rows from the top down; `last`: the place of the last bar or point."""
-    return Axis(ticks=ticks, low=last + 0.9, high=-0.9, grid=False, beside=beside or {})
+def top_down_axis(ticks: Ticks, last_position: float, right_ticks: Ticks | None = None) -> Axis:
+    """Make the vertical axis of rows from the top down.
+
+    `last_position`: that of the last bar or point; `right_ticks`: labels on the right side.
+    """
+    return Axis(ticks=ticks, low=last_position + 0.9, high=-0.9, grid=False, beside=right_ticks or {})
 
 
-def thin_ticks(ticks: Ticks, most: int) -> Ticks:
-    """Return `ticks`, or at most `most` of them, evenly chosen."""
-    return dict(list(ticks.items())[:: thinning_step(len(ticks), most)])
+def thin_ticks(ticks: Ticks, most_ticks: int) -> Ticks:
+    """Return `ticks`, or at most `most_ticks` of them, evenly chosen."""
+    return dict(list(ticks.items())[:: thinning_step(len(ticks), most_ticks)])
 
 
 def format_with_unit(value: float, unit: str) -> str:

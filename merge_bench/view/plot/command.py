@@ -7,38 +7,38 @@ from collections.abc import Sequence
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.compare import Metric
 from merge_bench.analysis.statistics import median
-from merge_bench.view.plot import Axis, Chart, Mark, MarkGroup, Points, Whiskers, format_with_unit, thin_ticks
-from merge_bench.view.plot.merge import LabelledRun, rates_chart
-from merge_bench.view.plot.merge import Metric as ChartMetric
-from merge_bench.view.text import ShownUnit
+from merge_bench.view.plot import Axis, Chart, Mark, MarkGroup, PointMarks, WhiskerMarks, format_with_unit, thin_ticks
+from merge_bench.view.plot.merge import LabelledRun, LaunchMetric, metric_by_problem_chart
+from merge_bench.view.text import DisplayUnit
 
 
-def metric_chart(runs: Sequence[LabelledRun], metric: Metric, problem: str = "") -> Chart:
-    """Make a bar chart of a metric of a command, a bar for each run.
+def metric_bar_chart(runs: Sequence[LabelledRun], metric: Metric, command_title: str = "") -> Chart:
+    """Make a bar chart of a metric of a command, with a bar for each run.
 
-    `problem`: the command, for the title, where there are charts of several commands.
+    `command_title`: the command, for the title, where there are charts of several commands.
     """
-    unit = ShownUnit.of(metric.unit)
-    drawn = ChartMetric(
-        f"{metric.name}{_direction(metric)}" + (f": {problem}" if problem else ""),
+    unit = DisplayUnit.for_recorded_unit(metric.unit)
+    drawn = LaunchMetric(
+        f"{metric.name}{_better_direction_text(metric)}" + (f": {command_title}" if command_title else ""),
         metric.value,
-        axis=unit.heading(metric.name),
+        axis=unit.metric_heading(metric.name),
         unit=unit.name,
         scale=unit.scale,
     )
-    return rates_chart(drawn, {"": runs}, {})
+    return metric_by_problem_chart(drawn, {"": runs}, {})
 
 
-def _direction(metric: Metric) -> str:
+def _better_direction_text(metric: Metric) -> str:
     return ", more is better" if metric.higher_is_better else ", less is better"
 
 
-def launches_chart(runs: Sequence[LabelledRun], metric: Metric, problem: str = "") -> Chart:
-    """Make a chart with a point for the value of a metric in every complete launch, in their order.
+def metric_by_launch_chart(runs: Sequence[LabelledRun], metric: Metric, command_title: str = "") -> Chart:
+    """Make a chart with a point for the value of a metric in every complete launch, in the order of launches.
 
-    `problem`: the command, for the title, where there are charts of several commands. A line is the median of a run.
+    `command_title`: the command, for the title, where there are charts of several commands. A line is the median of a
+    run.
     """
-    unit = ShownUnit.of(metric.unit)
+    unit = DisplayUnit.for_recorded_unit(metric.unit)
     measured = {
         run: [
             ((run.part, launch.index), value * unit.scale)
@@ -60,16 +60,16 @@ def launches_chart(runs: Sequence[LabelledRun], metric: Metric, problem: str = "
             "config": [run.label] * len(x),
             "value": [format_with_unit(value, unit.name).rstrip() for value in values],
         }
-        middle = Whiskers([median(values)], [min(x) - 0.4], [max(x) + 0.4], dotted=True)
-        marks: tuple[Mark, ...] = (Points(x, values, details=details), middle)
-        groups.append(MarkGroup(run.look, marks, run.label if len(shown) > 1 else ""))
+        middle = WhiskerMarks([median(values)], [min(x) - 0.4], [max(x) + 0.4], dotted=True)
+        marks: tuple[Mark, ...] = (PointMarks(x, values, details=details), middle)
+        groups.append(MarkGroup(run.style_index, marks, run.label if len(shown) > 1 else ""))
     lowest = min((value for values in measured.values() for _, value in values), default=0.0)
     lacking = any(launch.failed for run in runs for launch in run.run.launches)
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
-        Axis(unit.heading(metric.name), low=0.0 if lowest >= 0.0 else None),
+        Axis(unit.metric_heading(metric.name), low=0.0 if lowest >= 0.0 else None),
         tuple(groups),
         300,
-        f"{metric.name} of every launch, in their order" + (f": {problem}" if problem else ""),
+        f"{metric.name} of every launch, in their order" + (f": {command_title}" if command_title else ""),
         f"Points: launches; lines: median of each config{'; failed launches have no point' if lacking else ''}.",
     )

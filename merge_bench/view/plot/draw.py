@@ -10,33 +10,30 @@ from merge_bench.config.files import check_output_file, replace_file
 from merge_bench.errors import UsageError, print_message, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.plot import Chart
-from merge_bench.view.titles import add_source_lines
+from merge_bench.view.titles import add_result_source_lines
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
 
 
-def can_draw(path: Path) -> bool:
+def can_draw_file_type(path: Path) -> bool:
     """Whether the library that draws a file of this name is installed."""
     return importlib.util.find_spec(_LIBRARIES[path.suffix.lower()]) is not None
 
 
-def check_plot_files(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
+def check_plot_files(file_names: Sequence[str], other_files: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
     """Check that the files of ``--plot`` can be written; returns their paths.
 
-    `others`: options and paths of other files to be written.
+    `other_files`: options and paths of other files to be written.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be written or drawn, or is named twice.
+    Raises UsageError if a file cannot be written or drawn, or is named twice.
     """
-    plots = tuple(map(Path, names))
+    plots = tuple(map(Path, file_names))
     for plot in plots:
         library = _LIBRARIES.get(plot.suffix.lower())
         if library is None:
             raise UsageError(f"--plot {plot}: the file name must end in .png, .svg or .html")
         require_library(library, "dashboard", f"--plot {plot}")
-    files = [*others, *(("--plot", plot) for plot in plots)]
+    files = [*other_files, *(("--plot", plot) for plot in plots)]
     for option, file in files:
         check_output_file(option, file)
     paths = [file.resolve() for _, file in files]
@@ -46,7 +43,7 @@ def check_plot_files(names: Sequence[str], others: Sequence[tuple[str, Path]] = 
     return plots
 
 
-def draw_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
+def draw_charts_into_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
     """Draw the charts of some campaigns into one file, which is replaced whole or not at all.
 
     Raises
@@ -57,7 +54,7 @@ def draw_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign]
     if not charts:
         raise ValueError("no row has a value to draw")
     if campaigns:
-        charts = add_source_lines(charts, campaigns)
+        charts = add_result_source_lines(charts, campaigns)
     extension = path.suffix.lower()
     with replace_file(path) as stream:
         if _LIBRARIES[extension] == "bokeh":
@@ -67,13 +64,13 @@ def draw_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign]
         else:
             from merge_bench.view.plot import static
 
-            static.draw_image(charts, stream, extension.removeprefix("."))
+            static.draw_charts_as_image(charts, stream, extension.removeprefix("."))
 
 
-def write_each_file(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
-    """Call each function with its file, and print each file written; returns a sentence for each failure."""
+def write_files_and_list_failures(writers: Mapping[Path, Callable[[Path], object]]) -> list[str]:
+    """Call each of `writers` with its file, and print which files were written; returns a sentence for each failure."""
     problems = []
-    for file, write in files.items():
+    for file, write in writers.items():
         if problem := write_file_or_describe_failure(write, file):
             problems.append(problem)
         else:

@@ -25,15 +25,15 @@ from merge_bench.view.plot import (
     GREY,
     Axis,
     Bar,
-    Boxes,
-    Cells,
+    BoxMarks,
     Chart,
-    Line,
+    HeatMapCells,
+    LineMark,
     Mark,
     MarkGroup,
-    Points,
-    Texts,
-    Whiskers,
+    PointMarks,
+    TextMarks,
+    WhiskerMarks,
     bar_chart,
     bar_height_pixels,
     format_with_unit,
@@ -43,7 +43,7 @@ from merge_bench.view.plot import (
     top_down_axis,
     transpose_rows,
 )
-from merge_bench.view.titles import option_text, recorded_workers
+from merge_bench.view.titles import plan_option_text, recorded_workers
 
 LEAST_MAPPED = 4
 """A map of worker pairs needs at least so many workers; for fewer, a table says more."""
@@ -63,16 +63,16 @@ PARTS = ("partition alone", "partition and exchange at once", "exchange alone", 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRun:
-    """A run with its label, the number of its look in all charts, and its campaign's letter (`part`)."""
+    """A run with its label, the number of its style in all charts, and the letter of its campaign (`part`)."""
 
     label: str
-    look: int
+    style_index: int
     run: Run
     part: str = ""
 
 
 @dataclass(frozen=True)
-class Metric:
+class LaunchMetric:
     """A metric that a chart shows for each launch; `scale`: the factor from bytes per second or a share to `unit`."""
 
     title: str
@@ -88,49 +88,61 @@ class Metric:
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
 
-THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
-BANDWIDTH = Metric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
+THROUGHPUT = LaunchMetric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
+BANDWIDTH = LaunchMetric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
 _OF_LINK = "Bytes of both frames ÷ seconds in flight ÷ link limit (%)"
-OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
+OF_LINK = LaunchMetric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
 
 
-def rates_chart(
-    metric: Metric, problems: Mapping[str, Sequence[LabelledRun]], published: Mapping[str, Sequence[Bar]]
+def metric_by_problem_chart(
+    metric: LaunchMetric,
+    runs_by_problem: Mapping[str, Sequence[LabelledRun]],
+    published_bars: Mapping[str, Sequence[Bar]],
 ) -> Chart:
     """Make a bar chart of a metric of every run, with the runs of one problem together.
 
-    `problems`: the runs by the name of their problem. `published`: bars of published results by the name of a problem,
-    which stand in groups of their own, below.
+    `runs_by_problem`: the runs by the name of their problem. `published_bars`: bars of published results by the name of
+    a problem, which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_median_bar(labelled.label, labelled.look, metric.launch_values(labelled.run)) for labelled in runs]
-        for name, runs in problems.items()
+        name: [
+            _median_bar(labelled.label, labelled.style_index, metric.launch_values(labelled.run)) for labelled in runs
+        ]
+        for name, runs in runs_by_problem.items()
     }
-    rows |= {f"{name}, published" if name in rows else name: others for name, others in published.items()}
+    rows |= {f"{name}, published" if name in rows else name: others for name, others in published_bars.items()}
     return bar_chart(
-        _bar_rows(rows),
+        _rows_of_bar_chart(rows),
         title=f"{metric.title} by problem" if len(rows) > 1 else metric.title,
-        axis=metric.axis,
+        axis_title=metric.axis,
         unit=metric.unit,
-        line=metric.line,
+        reference_value=metric.line,
         note="bars: median over launches; white bars: its 95 % interval; points: single launches",
     )
 
 
-def _median_bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
-    """Make a bar for the median over launches with its interval; `points`: the name and value of each launch."""
-    values = [value for _, value in points]
+def _median_bar(series: str, style_index: int, launch_values: Sequence[tuple[str, float]]) -> Bar:
+    """Make a bar for the median over launches with its interval; `launch_values`: the name and value of each."""
+    values = [value for _, value in launch_values]
     interval = median_interval(values)
     ends = (interval.low, interval.high) if interval else None
-    return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
+    return Bar(
+        series,
+        style_index,
+        median(values) if values else None,
+        ends,
+        tuple(launch_values) if len(launch_values) > 1 else (),
+    )
 
 
-def iterations_chart(runs: Sequence[LabelledRun], problem: str = "", *, most_points: int = MOST_POINTS) -> Chart:
+def iteration_throughput_chart(
+    runs: Sequence[LabelledRun], problem_name: str = "", *, most_points: int = MOST_POINTS
+) -> Chart:
     """Make a chart with a point for the throughput of every timed iteration of `runs` in GiB/s, by launch.
 
-    `problem`: the name of what they merge, for the title, where there are charts of several problems. Of more
-    iterations than `most_points`, some of each launch are left out, but never the slowest or fastest.
-    Lines are the median and the quartiles of each launch, whether all its points are shown or not.
+    `problem_name`: what the runs merge, for the title, where there are charts of several problems. Of more iterations
+    than `most_points`, some of each launch are left out, but never the slowest or fastest. Lines are the median and the
+    quartiles of each launch, whether all its points are shown or not.
     """
     launches = {
         run: [
@@ -152,22 +164,22 @@ def iterations_chart(runs: Sequence[LabelledRun], problem: str = "", *, most_poi
     for run in measured:
         placed = [((run.part, launch.index), launch) for launch in launches[run]]
         marks = tuple(_iteration_marks([(places[key], names[key], launch) for key, launch in placed], step))
-        groups.append(MarkGroup(run.look, marks, run.label if len(measured) > 1 else ""))
+        groups.append(MarkGroup(run.style_index, marks, run.label if len(measured) > 1 else ""))
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
         Axis("Throughput (GiB/s)", low=0.0),
         tuple(groups),
         300,
-        "Throughput of every iteration, in launch order" + (f": {problem}" if problem else ""),
+        "Throughput of every iteration, in launch order" + (f": {problem_name}" if problem_name else ""),
         f"Points: iterations, left to right within a launch; lines: median and quartiles; hollow: outliers{thinned}.",
     )
 
 
-def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[Mark]:
-    """Make points for one of `step` iterations of each launch, and lines for its quartiles.
+def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], sampling_step: int) -> Iterator[Mark]:
+    """Make points for one of `sampling_step` iterations of each launch, and lines for its quartiles.
 
-    `launches`: each with its place on the axis and its name.
+    `launches`: each with its position on the axis and its name.
     """
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
@@ -179,17 +191,17 @@ def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> 
         flagged = [(index, rate / GIB, far) for index, rate, far in rates if rate is not None]
         values = [value for _, value, _ in flagged]
         ends = {values.index(min(values)), values.index(max(values))}
-        kept = [point for at, point in enumerate(flagged) if at % step == 0 or at in ends]
+        kept = [point for at, point in enumerate(flagged) if at % sampling_step == 0 or at in ends]
         last = max(index for index, _, _ in kept) or 1
         points += [(place - 0.35 + 0.7 * index / last, value, far, name, str(index)) for index, value, far in kept]
         lines.append((place - 0.38, place + 0.38, *quartiles(values)))
     x, y, far, names, indices = transpose_rows(points, 5)
     details = {"launch": names, "iteration": indices, "value": [format_with_unit(value, "GiB/s") for value in y]}
-    yield Points(x, y, hollow=far, size=6, details=details)
+    yield PointMarks(x, y, hollow=far, size=6, details=details)
     left, right, low, middle, high = transpose_rows(lines, 5)
-    yield Whiskers(middle, left, right, width=3)
+    yield WhiskerMarks(middle, left, right, width=3)
     for quartile in (low, high):
-        yield Whiskers(quartile, left, right, width=1, dotted=True)
+        yield WhiskerMarks(quartile, left, right, width=1, dotted=True)
 
 
 def worker_bandwidth_chart(run: Run) -> Chart:
@@ -197,13 +209,13 @@ def worker_bandwidth_chart(run: Run) -> Chart:
     launches = aggregate.complete_launches(run)
     figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
-    def frame_bar(rank: int, index: int, frame: str) -> Bar:
+    def frame_bar(rank: int, style_index: int, frame: str) -> Bar:
         rates = [
             (f"launch {launch.index}", rate / GIB)
             for launch, of in zip(launches, figures, strict=True)
             if rank in of and (rate := getattr(of[rank], frame)) is not None
         ]
-        return replace(_median_bar(f"{frame} frame", index, rates), interval=None)
+        return replace(_median_bar(f"{frame} frame", style_index, rates), interval=None)
 
     rows = [
         (
@@ -217,13 +229,13 @@ def worker_bandwidth_chart(run: Run) -> Chart:
     return bar_chart(
         rows if any(measured) else [],
         title="Bandwidth of each worker",
-        axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
+        axis_title="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
         unit="GiB/s",
         note=f"rows: rank and host{lacking}; bars: median over launches; points: single launches",
     )
 
 
-def phases_chart(run: Run) -> Chart:
+def worker_phases_chart(run: Run) -> Chart:
     """Make a chart of the milliseconds of every worker in each phase of an iteration; empty if not measured."""
     launches = aggregate.complete_launches(run)
     figures = aggregate.worker_figures(launches)
@@ -243,7 +255,7 @@ def phases_chart(run: Run) -> Chart:
 
 
 def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | None:
-    """The milliseconds of a worker in each of `PARTS`, which follow each other; None if they were not measured."""
+    """The milliseconds of a worker in each of `PARTS`, its phases in their order; None if they were not measured."""
     partition, exchange, join = worker.partition, worker.exchange, worker.join
     if partition is None or exchange is None or join is None:
         return None
@@ -252,11 +264,11 @@ def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | N
     return tuple(1e3 * seconds for seconds in (*parts, max((worker.seconds or 0.0) - sum(parts), 0.0)))
 
 
-def pair_rates_chart(run: Run, lanes: Sequence[PairTransports]) -> Chart:
-    """Make a map of the rate from every worker to every other in GiB/s; `lanes`: the transports of each pair."""
+def pair_rates_chart(run: Run, pair_transports: Sequence[PairTransports]) -> Chart:
+    """Make a heat map of the rate from every worker to every other in GiB/s, with the transports of each pair."""
     launches = aggregate.complete_launches(run)
-    lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
-    return pair_rates_map(
+    lane_of = {(lane.from_rank, lane.to_rank): lane for lane in pair_transports}
+    return pair_rates_heat_map(
         {
             pair: (flow.bytes, flow.seconds)
             for pair, flow in aggregate.worker_pair_figures(launches).items()
@@ -270,17 +282,18 @@ def pair_rates_chart(run: Run, lanes: Sequence[PairTransports]) -> Chart:
     )
 
 
-def pair_rates_map(
+def pair_rates_heat_map(
     traffic: Mapping[tuple[int, int], tuple[float, float | None]],
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
     *,
-    most_printed: int = MOST_PRINTED,
+    most_labelled_ranks: int = MOST_PRINTED,
 ) -> Chart:
-    """Make a square map of the rate from each rank to each other in GiB/s, senders from the top down.
+    """Make a square heat map of the rate from each rank to each other in GiB/s, senders from the top down.
 
-    `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
-    in their cells for up to `most_printed` workers. Empty for fewer than `LEAST_MAPPED` workers.
+    `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates are
+    printed in their cells for up to `most_labelled_ranks` ranks. The chart is empty for fewer than `LEAST_MAPPED`
+    workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
@@ -295,13 +308,21 @@ def pair_rates_map(
         "sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()],
     }
     x, y = [ranks.index(receiver) for _, receiver in traffic], [ranks.index(sender) for sender, _ in traffic]
-    cells = Cells(x, y, rates, "GiB/s", shown)
+    cells = HeatMapCells(x, y, rates, "GiB/s", shown)
     rows = thin_ticks(dict(enumerate(names.values())), 32)
     end = max(len(ranks), 1) - 0.5
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (MarkGroup(0, (cells, _value_texts(cells) if len(ranks) <= most_printed else Texts((), (), (), ()))),),
+        (
+            MarkGroup(
+                0,
+                (
+                    cells,
+                    _heat_map_value_texts(cells) if len(ranks) <= most_labelled_ranks else TextMarks((), (), (), ()),
+                ),
+            ),
+        ),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
@@ -309,51 +330,54 @@ def pair_rates_map(
     )
 
 
-def _value_texts(cells: Cells) -> Texts:
-    """Make the texts of the values of a map; ``?`` where a value is not known."""
-    _, high = cells.colour_limits
+def _heat_map_value_texts(cells: HeatMapCells) -> TextMarks:
+    """Make the texts of the values of a heat map; ``?`` where a value is not known."""
+    _, high = cells.colour_scale_limits
     digits = max(2 - math.floor(math.log10(high)), 0)
     texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
-    return Texts(cells.x, cells.y, texts, [value < _LIGHT_BELOW * high for value in cells.values])
+    return TextMarks(cells.x, cells.y, texts, [value < _LIGHT_BELOW * high for value in cells.values])
 
 
-def speedup_chart(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
+def speedup_chart(document: CompareDocument, metric: str, style_indexes: Mapping[str, int]) -> Chart:
     """Make a bar chart of each config's speed-up over the baseline in a metric.
 
-    `looks`: the number of each run's look, by the run's name in the document.
+    `style_indexes`: the number of each run's style, by the run's name in the document.
     """
     groups: dict[tuple[str, str], list[Bar]] = {}
     for comparison in document.comparisons:
         ratio, interval = comparison.ratio, comparison.interval
         if comparison.metric != metric or ratio is None:
             continue
-        plan = ", ".join(option_text(name, value) for name, value in comparison.plan.items() if value is not None)
-        first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
+        plan = ", ".join(plan_option_text(name, value) for name, value in comparison.plan.items() if value is not None)
+        first = Bar(comparison.baseline, style_indexes.get(comparison.baseline, 0), 1.0, remark="the baseline")
         points = tuple((point.label, point.ratio) for point in comparison.points)
-        number, name = looks.get(comparison.candidate, len(looks)), comparison.candidate
+        number, name = style_indexes.get(comparison.candidate, len(style_indexes)), comparison.candidate
         ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
         bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
         groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bar_chart(
-        _bar_rows({plan: row for (_, plan), row in groups.items()}),
+        _rows_of_bar_chart({plan: row for (_, plan), row in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",
-        axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
+        axis_title=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
-        line=1.0,
+        reference_value=1.0,
         note="bars: estimated speed-up; white bars: its interval; points: single blocks or launches",
     )
 
 
-def _bar_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
-    """Make the rows of a bar chart: one for each group, or of a single group one for each bar."""
-    if len(groups) == 1:
-        return [(bar.series, (bar,)) for group in groups.values() for bar in group]
-    return list(groups.items())
+def _rows_of_bar_chart(bars_by_label: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
+    """Make the rows of a bar chart: a row for each label, or if there is a single label, a row for each bar."""
+    if len(bars_by_label) == 1:
+        return [(bar.series, (bar,)) for group in bars_by_label.values() for bar in group]
+    return list(bars_by_label.items())
 
 
 @dataclass(frozen=True)
-class _RowLook:
-    """The label, look, place and height of spans or batches in a worker's row, whose middle is 0 and height 1."""
+class _TimelineBoxStyle:
+    """How spans or batches are drawn in a worker's row of a timeline: label, number of the style, position and height.
+
+    The row's middle is at 0, and its height is 1.
+    """
 
     label: str
     index: int
@@ -362,13 +386,13 @@ class _RowLook:
 
 
 _SPANS = {
-    "barrier": _RowLook("barrier", GREY, -0.24, 0.36),
-    "partition": _RowLook("partition", 0, -0.24, 0.36),
-    "filter": _RowLook("runtime filter", 4, -0.24, 0.36),
-    "join": _RowLook("join", 3, -0.24, 0.36),
-    "exchange": _RowLook("exchange", 2, 0.02, 0.12),
+    "barrier": _TimelineBoxStyle("barrier", GREY, -0.24, 0.36),
+    "partition": _TimelineBoxStyle("partition", 0, -0.24, 0.36),
+    "filter": _TimelineBoxStyle("runtime filter", 4, -0.24, 0.36),
+    "join": _TimelineBoxStyle("join", 3, -0.24, 0.36),
+    "exchange": _TimelineBoxStyle("exchange", 2, 0.02, 0.12),
 }
-_BATCHES = {False: _RowLook("sends", 1, 0.17, 0.12), True: _RowLook("receives", 5, 0.33, 0.12)}
+_BATCHES = {False: _TimelineBoxStyle("sends", 1, 0.17, 0.12), True: _TimelineBoxStyle("receives", 5, 0.33, 0.12)}
 
 
 def timeline_chart(campaign: Campaign, run: Run) -> Chart:
@@ -378,71 +402,85 @@ def timeline_chart(campaign: Campaign, run: Run) -> Chart:
     """
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
         if recorded := iteration_to_draw(campaign, run):
-            return _iteration_chart(*recorded)
+            return _iteration_timeline_chart(*recorded)
     return Chart(Axis(), Axis(), title="Timeline")
 
 
-def _iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
+def _iteration_timeline_chart(timeline: AlignedTimeline, iteration: TimelineIteration) -> Chart:
     shown, count = iteration.workers[:MOST_ROWS], len(iteration.workers)
     zero = min(
-        aligned.seconds_on_common_clock(worker.rank, opening_barrier_exit_seconds(worker))
+        timeline.seconds_on_common_clock(worker.rank, opening_barrier_exit_seconds(worker))
         for worker in iteration.workers
     )
     end = 1e3 * max(
-        aligned.seconds_on_common_clock(worker.rank, span.end) - zero for worker in shown for span in worker.spans
+        timeline.seconds_on_common_clock(worker.rank, span.end) - zero for worker in shown for span in worker.spans
     )
-    rows = {worker.rank: f"{worker.rank} {aligned.hosts[worker.rank]}" for worker in shown}
+    rows = {worker.rank: f"{worker.rank} {timeline.hosts[worker.rank]}" for worker in shown}
     note = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
     if len(shown) < count:
         note.append(f"Shown: the first {len(shown)} of {count} workers.")
-    if len(set(aligned.hosts)) > 1:
-        error = f"at most {1e6 * aligned.error:,.0f} µs"
+    if len(set(timeline.hosts)) > 1:
+        error = f"at most {1e6 * timeline.error:,.0f} µs"
         note.append(f"Hosts are aligned at the barriers, for this drawing only; error: {error}.")
     return Chart(
         Axis("Time since the opening barrier (ms)", low=-0.02 * end, high=1.02 * end),
         top_down_axis(rows, len(rows) - 1),
-        tuple(_timeline_groups(aligned, iteration, zero, -0.02 * end)),
+        tuple(_timeline_mark_groups(timeline, iteration, zero, -0.02 * end)),
         40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows),
-        f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)",
+        f"Timeline of iteration {iteration.index}, launch {timeline.launch.index} (nearest to the median)",
         " ".join(note),
     )
 
 
-def _timeline_groups(
-    aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float
+def _timeline_mark_groups(
+    timeline: AlignedTimeline, iteration: TimelineIteration, zero_seconds: float, left_milliseconds: float
 ) -> Iterator[MarkGroup]:
     """Make the groups of marks of a timeline: one for each kind of span, then the messages.
 
-    `zero`: seconds at 0 on the axis; `least`: milliseconds at its left end.
+    `zero_seconds`: the time at 0 on the axis; `left_milliseconds`: the axis' value at its left end.
     """
 
-    def at(rank: int, seconds: float) -> float:
-        return max(1e3 * (aligned.seconds_on_common_clock(rank, seconds) - zero), least)
+    def axis_milliseconds(rank: int, seconds: float) -> float:
+        return max(1e3 * (timeline.seconds_on_common_clock(rank, seconds) - zero_seconds), left_milliseconds)
 
     workers = iteration.workers[:MOST_ROWS]
-    for name, look in _SPANS.items():
+    for name, style in _SPANS.items():
         spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
-        boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
-        yield from _box_group(look, [box for box in boxes if box[2] > least], fill=1.0)
-    for received, look in _BATCHES.items():
+        boxes = [
+            (rank, axis_milliseconds(rank, span.begin), axis_milliseconds(rank, span.end), name) for rank, span in spans
+        ]
+        yield from _timeline_box_groups(style, [box for box in boxes if box[2] > left_milliseconds], opacity=1.0)
+    for received, style in _BATCHES.items():
         way, boxes = "from" if received else "to", []
         for worker in workers:
             for batch in (batch for batch in worker.batches if batch.received == received):
                 what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
-                boxes.append((worker.rank, at(worker.rank, batch.begin), at(worker.rank, batch.end), what))
-        yield from _box_group(look, boxes, fill=0.5)  # they lie over each other
+                boxes.append(
+                    (
+                        worker.rank,
+                        axis_milliseconds(worker.rank, batch.begin),
+                        axis_milliseconds(worker.rank, batch.end),
+                        what,
+                    )
+                )
+        yield from _timeline_box_groups(style, boxes, opacity=0.5)  # they lie over each other
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_message_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
-        x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
+        x = [
+            (axis_milliseconds(sender, sent.begin), axis_milliseconds(receiver, got.end), math.nan)
+            for sender, sent, receiver, got in flows
+        ]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]
         yield MarkGroup(
-            GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver"
+            GREY, (LineMark(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver"
         )
 
 
-def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]], *, fill: float) -> Iterator[MarkGroup]:
-    """Make a group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
+def _timeline_box_groups(
+    style: _TimelineBoxStyle, boxes: Sequence[tuple[int, float, float, str]], *, opacity: float
+) -> Iterator[MarkGroup]:
+    """Yield a group of boxes, each given as rank, begin and end in milliseconds, and text; nothing without boxes."""
     if boxes:
         ranks, begins, ends, what = transpose_rows(boxes, 4)
         details = {
@@ -451,6 +489,6 @@ def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]], *
             "begin": [format_with_unit(begin, "ms") for begin in begins],
             "length": [format_with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
         }
-        places = [rank + look.at for rank in ranks]
-        mark = Boxes(places, begins, ends, width=look.height, fill=fill, details=details)
-        yield MarkGroup(look.index, (mark,), look.label)
+        places = [rank + style.at for rank in ranks]
+        mark = BoxMarks(places, begins, ends, width=style.height, fill=opacity, details=details)
+        yield MarkGroup(style.index, (mark,), style.label)

@@ -20,17 +20,17 @@ from merge_bench.view.plot import (
     LEGEND,
     NEUTRAL,
     Axis,
-    Band,
-    Boxes,
-    Cells,
+    BandMark,
+    BoxMarks,
     Chart,
-    Line,
+    HeatMapCells,
+    LineMark,
     Mark,
-    Points,
-    Texts,
-    Whiskers,
+    PointMarks,
+    TextMarks,
+    WhiskerMarks,
     logarithmic_ticks,
-    look_of_series,
+    style_of_series,
     thinning_step,
 )
 from merge_bench.view.text import mark_unprintable, shorten_middle
@@ -56,16 +56,16 @@ _ROW_NAME_LETTERS = 36
 """Letters of a row's name, at most."""
 
 
-def draw_image(charts: Sequence[Chart], stream: IO[bytes], form: str) -> None:
-    """Draw `charts` side by side with one legend into `stream`; `form`: ``png`` or ``svg``."""
+def draw_charts_as_image(charts: Sequence[Chart], stream: IO[bytes], image_format: str) -> None:
+    """Draw `charts` side by side with one legend into `stream`; `image_format`: ``png`` or ``svg``."""
     with _use_matplotlib_settings():
-        figure = _draw_side_by_side(charts)
-        figure.savefig(stream, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+        figure = _draw_charts_side_by_side(charts)
+        figure.savefig(stream, format=image_format, dpi=150, metadata={"Date": None} if image_format == "svg" else None)
 
 
-def make_figure(chart: Chart) -> Figure:
+def make_matplotlib_figure(chart: Chart) -> Figure:
     with _use_matplotlib_settings():
-        return _draw_side_by_side([chart])
+        return _draw_charts_side_by_side([chart])
 
 
 @contextlib.contextmanager
@@ -75,9 +75,9 @@ def _use_matplotlib_settings() -> Iterator[None]:
         yield
 
 
-def _draw_side_by_side(charts: Sequence[Chart]) -> Figure:
+def _draw_charts_side_by_side(charts: Sequence[Chart]) -> Figure:
     """Draw charts side by side in a figure, with one legend and the lines that name their results."""
-    width = len(charts) * max(map(_width_inches, charts))
+    width = len(charts) * max(map(_chart_width_inches, charts))
     letters = int(_LEGEND_LETTERS * width / _CHART_INCHES)
     note = _wrap_texts(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
     source = _wrap_texts(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
@@ -96,9 +96,10 @@ def _draw_side_by_side(charts: Sequence[Chart]) -> Figure:
         axes.set_title(textwrap.fill(mark_unprintable(chart.title), 80))
         for group in chart.groups:
             drawn = [
-                _draw_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
+                _draw_matplotlib_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}")
+                for mark in group.marks
             ]
-            entries.setdefault(group.label, tuple(drawn[at] for at in group.legend_order))
+            entries.setdefault(group.label, tuple(drawn[at] for at in group.mark_order_in_legend))
         axes.set_axisbelow(True)
         _set_up_axis(axes, chart.x, "x")
         _set_up_axis(axes, chart.y, "y")
@@ -108,37 +109,37 @@ def _draw_side_by_side(charts: Sequence[Chart]) -> Figure:
     return figure
 
 
-def _width_inches(chart: Chart) -> float:
+def _chart_width_inches(chart: Chart) -> float:
     """The width of a chart in inches; a square one is as wide as high, with room for labels and a colour scale."""
     wide = _CHART_INCHES + (_BESIDE_INCHES if chart.y.beside else 0.0)
     return max(wide, chart.height / _PIXELS_PER_INCH + 1.4 * _BESIDE_INCHES) if chart.square else wide
 
 
-def _wrap_texts(texts: Iterable[str], letters: int) -> str:
-    """Wrap texts into lines of at most `letters` letters; unprintable characters are made visible."""
-    return "\n".join(textwrap.fill(mark_unprintable(line), letters) for text in texts for line in text.split("\n"))
+def _wrap_texts(texts: Iterable[str], line_length: int) -> str:
+    """Wrap texts into lines of at most `line_length` characters; unprintable characters are made visible."""
+    return "\n".join(textwrap.fill(mark_unprintable(line), line_length) for text in texts for line in text.split("\n"))
 
 
-def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
-    drawn, set_limits = getattr(axes, f"{which}axis"), getattr(axes, f"set_{which}lim")
+def _set_up_axis(axes: Axes, axis: Axis, dimension: str) -> None:
+    drawn, set_limits = getattr(axes, f"{dimension}axis"), getattr(axes, f"set_{dimension}lim")
     drawn.set_label_text(mark_unprintable(axis.title))
     if axis.log:
-        getattr(axes, f"set_{which}scale")("log", base=2 if axis.ticks else 10)
+        getattr(axes, f"set_{dimension}scale")("log", base=2 if axis.ticks else 10)
     set_limits(axis.low, axis.high)
     if axis.grid:
         drawn.grid(visible=True, color=GRID, linewidth=0.8)
     if axis.rule is not None:
-        (axes.axvline if which == "x" else axes.axhline)(axis.rule, color=NEUTRAL, linestyle="--", linewidth=1)
+        (axes.axvline if dimension == "x" else axes.axhline)(axis.rule, color=NEUTRAL, linestyle="--", linewidth=1)
     if axis.ticks is not None:
         labels = [mark_unprintable(shorten_middle(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
-        room = 100 // (max(map(len, labels), default=0) + 1) if which == "x" else len(labels)
+        room = 100 // (max(map(len, labels), default=0) + 1) if dimension == "x" else len(labels)
         step = thinning_step(len(labels), max(room, 1))
         drawn.set_ticks(list(axis.ticks)[::step], labels[::step], fontsize=8)
         drawn.set_minor_locator(NullLocator())
     elif axis.log or drawn.get_data_interval()[1] >= 1000:
         drawn.set_major_formatter(FuncFormatter(lambda at, _: f"{at:,.10g}"))
     if axis.ticks is None and axis.log:
-        ticks = logarithmic_ticks(*getattr(axes.dataLim, f"interval{which}"))
+        ticks = logarithmic_ticks(*getattr(axes.dataLim, f"interval{dimension}"))
         drawn.set_major_locator(FixedLocator(ticks))
         drawn.set_minor_formatter(NullFormatter())
         if len(ticks) < 4:
@@ -149,39 +150,41 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
         beside.tick_params(axis="y", length=0)
 
 
-def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
-    """Draw a mark with look number `index`; returns the object of Matplotlib that stands for it in the legend."""
-    mark_look = look_of_series(index)
+def _draw_matplotlib_mark(axes: Axes, mark: Mark, style_index: int, line_id: str) -> Any:
+    """Draw a mark in style number `style_index`; returns the object of Matplotlib that stands for it in the legend."""
+    mark_look = style_of_series(style_index)
     colour = mark_look.colour
     match mark:
-        case Points():
+        case PointMarks():
             hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
             order = np.argsort(hollow, kind="stable")  # the legend shows the first
             x, y, size = np.array(mark.x)[order], np.array(mark.y)[order], (_POINTS_PER_PIXEL * mark.size) ** 2
             fill: Any = "white" if mark.white else np.where(hollow[order], "white", colour).tolist()
             return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, facecolors=fill, edgecolors=colour)
-        case Line():
+        case LineMark():
             style = "--" if mark.dashed else "-"
-            return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=name)[0]
-        case Band():
+            return axes.plot(
+                mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=line_id
+            )[0]
+        case BandMark():
             area: Any = {"facecolor": "none", "hatch": "///"} if mark.hatched else {"facecolor": (colour, 0.2)}
             return axes.fill_between(mark.x, mark.low, mark.high, linewidth=0, edgecolor=colour, **area)
-        case Whiskers():
+        case WhiskerMarks():
             draw_lines, width = axes.vlines if mark.upright else axes.hlines, max(_POINTS_PER_PIXEL * mark.width, 1)
             line: Any = {"color": colour, "linestyle": ":" if mark.dotted else "-"}
             return draw_lines(mark.at, mark.start, mark.end, linewidth=width, **line)
-        case Boxes():
+        case BoxMarks():
             draw_bars, lengths = axes.bar if mark.upright else axes.barh, np.subtract(mark.end, mark.start)
             fill = "white" if mark.white else (colour, 0.2 if mark.hatched else mark.fill)
             area = {"facecolor": fill, "hatch": "///" if mark.hatched else None}
             return draw_bars(mark.at, lengths, mark.width, mark.start, edgecolor=colour, **area)
-        case Cells():
+        case HeatMapCells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values
-            low, high = mark.colour_limits
+            low, high = mark.colour_scale_limits
             image = axes.imshow(values, cmap=matplotlib.colormaps[HEAT_STATIC], vmin=low, vmax=high)
             axes.figure.colorbar(image, ax=axes).set_label(mark.unit)
-        case Texts():
+        case TextMarks():
             for x_at, y_at, text, light in zip(mark.x, mark.y, mark.texts, mark.light, strict=True):
                 letters = "white" if light else "black"
                 axes.text(x_at, y_at, mark_unprintable(text), ha="center", va="center", fontsize=7, color=letters)

@@ -13,9 +13,9 @@ import pytest
 from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.comparison import comparison_as_markdown, draw_ratio_strip, format_percent, print_comparison
+from merge_bench.view.comparison import comparison_as_markdown, draw_ratio_strip_plot, format_percent, print_comparison
 from merge_bench.view.markdown import escape_markdown
-from merge_bench.view.next_command import NextStep
+from merge_bench.view.next_command import SuggestedCommand
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
@@ -53,8 +53,8 @@ def test_the_verdict_comes_last_and_once_with_what_it_rests_on(tuned: Path) -> N
 
 
 def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: Path) -> None:
-    file, step = io.StringIO(), NextStep(("report", "x"), "draws it")
-    print_comparison(document(tuned), metric="throughput", details=False, step=step, file=file)
+    file, step = io.StringIO(), SuggestedCommand(("report", "x"), "draws it")
+    print_comparison(document(tuned), metric="throughput", details=False, next_command=step, file=file)
     assert file.getvalue().splitlines()[3:] == [
         "",
         "Verdict on throughput",
@@ -136,7 +136,7 @@ def test_a_verdict_of_a_busy_host_has_a_caveat_beside_it(tmp_path: Path) -> None
     document = compare_campaigns([read_campaign(busy)])
     file = io.StringIO()
     gates = f"--fail-on not-faster passed: …; this result was {said}"
-    print_comparison(document, metric="throughput", gates=gates, file=file)
+    print_comparison(document, metric="throughput", gate_text=gates, file=file)
     assert file.getvalue().count("measured while") == 1
     assert file.getvalue().endswith(f"\n{gates}\n")
     assert f"**\n\nThis result was {said}\n" in comparison_as_markdown(document, metric="throughput")
@@ -229,7 +229,7 @@ def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) 
     ],
 )
 def test_points_are_drawn_to_scale_on_either_side_of_1(ratios: list[float], drawn: str) -> None:
-    assert draw_ratio_strip(ratios, 4) == drawn
+    assert draw_ratio_strip_plot(ratios, 4) == drawn
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.95, "95 %"), (0.02, "2 %"), (0.9833333, "98.33 %")])

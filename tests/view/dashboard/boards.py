@@ -30,7 +30,7 @@ def update(tab: Any) -> None:
 
 def list_again(dashboard: Dashboard) -> None:
     """List the campaigns, as the event loop does every few seconds."""
-    dashboard.show_campaigns(dashboard.index.entries())
+    dashboard.set_listed_campaigns(dashboard.index.entries())
 
 
 def build(dashboard: Dashboard) -> None:

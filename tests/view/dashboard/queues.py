@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from merge_bench.errors import UsageError
-from merge_bench.service.documents import Job, Jobs
-from merge_bench.service.job_rules import job_commands
+from merge_bench.service.documents import Job, JobList
+from merge_bench.service.job_rules import options_by_job_command
 
 
 def job(number: int, state: str, command: str = "merge-bench run", **more: object) -> Job:
@@ -40,30 +40,30 @@ class FakeQueue:
     found: list[Job]
     refusal_reason: str = ""
     end_reason: str = ""
-    logged_in: bool = False
-    commands: Mapping[str, Collection[str]] = field(default_factory=job_commands)
+    is_logged_in: bool = False
+    queueable_commands: Mapping[str, Collection[str]] = field(default_factory=options_by_job_command)
     asked: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     log: str = "log of NUMBER"
     problem: str = ""
 
-    def jobs(self) -> Jobs:
+    def fetch_jobs(self) -> JobList:
         if self.problem:
             raise UsageError(self.problem)
-        return Jobs(jobs=self.found)
+        return JobList(jobs=self.found)
 
-    def job(self, number: int) -> Job:
+    def fetch_job(self, number: int) -> Job:
         found = next(each for each in self.found if each.id == number)
         return msgspec.structs.replace(found, log=self.log.replace("NUMBER", str(number)))
 
-    def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
+    def queue_run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
         if options.get("chunk") == "taken":
             raise UsageError("the queue is full")
         self.asked.append((command, list(configs), dict(options)))
         self.found.insert(0, job(100 + len(self.asked), "queued", f"merge-bench {command}"))
         return self.found[0]
 
-    def cancel(self, number: int) -> None:
+    def cancel_job(self, number: int) -> None:
         if number != 3:
             raise UsageError("this job belongs to another token")
         self.cancelled.append(number)

@@ -16,7 +16,7 @@ from panel.models.comm_manager import CommManager
 from pyviz_comms import Comm
 
 from merge_bench.dashboard.app import Dashboard
-from merge_bench.dashboard.components import word_with_definition
+from merge_bench.dashboard.components import word_with_definition_html
 from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.queues import FakeQueue, job
@@ -83,7 +83,7 @@ def test_text_is_escaped_and_what_prints_nothing_becomes_visible() -> None:
 
 
 def test_words_show_their_definitions_to_pointer_keyboard_and_screen_reader() -> None:
-    found = word_with_definition("Throughput")
+    found = word_with_definition_html("Throughput")
     assert 'tabindex="0"' in found
     assert 'aria-label="Throughput: Data processed ÷ wall-clock' in found
 

@@ -10,7 +10,7 @@ from typing import Any
 from bokeh.document import Document
 from pyviz_comms import Comm
 
-from merge_bench.dashboard.background import PageSession, SessionPauses
+from merge_bench.dashboard.background import PageSession, PageUpdatePauses
 
 
 def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
@@ -30,7 +30,7 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
         session.schedule_updates(0.01, lambda: 7, lambda _: shown.append(-1), lambda: False)
         while len(shown) < 3:
             await asyncio.sleep(0.01)
-        session.end_tasks()
+        session.cancel_updates()
         await asyncio.sleep(0.05)
         count = len(shown)
         await asyncio.sleep(0.05)
@@ -50,12 +50,12 @@ def test_a_view_that_drew_something_rests_before_it_draws_again() -> None:
         return True
 
     async def main() -> None:
-        session = PageSession(pauses=SessionPauses(drawn=3600.0))
+        session = PageSession(pauses=PageUpdatePauses(drawn=3600.0))
         session.schedule_updates(0.01, lambda: 1, draw)
         session.schedule_updates(0.01, lambda: 2, looked.append)
         while len(looked) < 20:
             await asyncio.sleep(0.01)
-        session.end_tasks()
+        session.cancel_updates()
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert drawn == [1]
@@ -84,13 +84,13 @@ def draw_while(page_does: Callable[[Page, list[int]], Any], answer: float = 10.0
     pages: list[Page] = []
 
     async def main() -> None:
-        session = PageSession(pauses=SessionPauses(drawn=0.0, answer=answer))
+        session = PageSession(pauses=PageUpdatePauses(drawn=0.0, answer=answer))
         page = Page(session)
         pages.append(page)
         drawn: list[int] = []
         session.schedule_updates(0.0, lambda: 1, lambda _: drawn.append(1) is None)
         await page_does(page, drawn)
-        session.end_tasks()
+        session.cancel_updates()
 
     asyncio.run(asyncio.wait_for(main(), 60))
     return pages[0]
@@ -147,6 +147,6 @@ def test_updates_keep_their_pace_unless_a_person_does_something_or_the_pace_chan
         pace[0] = 1800.0
         await wait(3)
         assert read == [3600.0, 3600.0, 1800.0]
-        session.end_tasks()
+        session.cancel_updates()
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.dashboard.live_data import IterationPoints, campaign_progress, make_live_state
+from merge_bench.dashboard.live_data import IterationPointCollector, campaign_progress, make_live_campaign_state
 from merge_bench.dashboard.results_tab import ABSOLUTE, campaigns_data_frame, make_results_content
 from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.results_folder import ResultsFolder
@@ -24,9 +24,9 @@ def _own_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def points_of(folder: Path) -> IterationPoints:
+def points_of(folder: Path) -> IterationPointCollector:
     """The points of its records."""
-    follower, points = CampaignFollower(folder, lean=True), IterationPoints()
+    follower, points = CampaignFollower(folder, lean=True), IterationPointCollector()
     points.add_records(follower.read())
     return points
 
@@ -67,7 +67,7 @@ def test_a_failed_launch_is_among_the_warnings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [one_config, two_configs, one_failed], ids=lambda make: make.__name__)
 def test_nothing_of_merges_is_in_the_state(tmp_path: Path, make: Any) -> None:
-    state = make_live_state(read_campaign(make(tmp_path)))
+    state = make_live_campaign_state(read_campaign(make(tmp_path)))
     assert (state.workers, state.rates, state.memory, state.limit, state.lacking) == ((), (), None, None, {})
     assert not OF_MERGES.search(" ".join([*state.figures, *state.figures.values(), state.checks]))
 
@@ -96,7 +96,7 @@ def test_the_table_of_results_has_the_main_metric_with_its_unit(tmp_path: Path) 
 def test_chosen_results_have_a_table_charts_and_a_verdict(tmp_path: Path) -> None:
     two_configs(tmp_path)
     loaded = CampaignCache().load(ResultsFolder(tmp_path).entries())
-    content = make_results_content(loaded, metric="Throughput", axis=ABSOLUTE, datasets=())
+    content = make_results_content(loaded, metric="Throughput", axis_unit=ABSOLUTE, dataset_names=())
     (table,) = content.of_commands
     assert [column.heading for column in table] == ["./bench -n 2", "busbw (GB/s)", "wall (ms)", "Launches", "Failed"]
     assert [column.cells for column in table][1] == ["13.50", "16.20"]
@@ -116,7 +116,7 @@ def test_merges_and_commands_are_shown_together_but_not_compared(tmp_path: Path)
     write_campaign(tmp_path)
     one_config(tmp_path)
     loaded = CampaignCache().load(ResultsFolder(tmp_path).entries())
-    content = make_results_content(loaded, metric="Throughput", axis=ABSOLUTE, datasets=())
+    content = make_results_content(loaded, metric="Throughput", axis_unit=ABSOLUTE, dataset_names=())
     assert content.figures
     assert content.of_commands
     assert "have no common metric" in content.unjudged

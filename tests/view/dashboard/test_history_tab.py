@@ -41,7 +41,7 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     button.clicks += 1
     assert view.tabs.value == "Results"
     update(view.results)
-    assert [entry.folder.name for entry in view.results.chosen_entries] == ["0029-tcp", "0030-tcp"]
+    assert [entry.folder.name for entry in view.results.chosen_campaigns] == ["0029-tcp", "0030-tcp"]
     compared = texts(view.results.parts)
     assert "Not compared: A: tcp and B: tcp differ in UCX version" in compared
     assert "Differences between the runs" in compared

@@ -10,11 +10,11 @@ import pytest
 
 from merge_bench.dashboard.live_data import (
     RECENT,
-    IterationPoints,
+    IterationPointCollector,
     campaign_progress,
+    campaign_seconds_left,
     failure_sentences,
-    make_live_state,
-    seconds_left,
+    make_live_campaign_state,
 )
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -22,7 +22,7 @@ from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
-from merge_bench.view.plot import Cells
+from merge_bench.view.plot import HeatMapCells
 from merge_bench.view.plot.merge import phase_milliseconds
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
@@ -69,19 +69,19 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
     """Also where the first launch is not that of the first config, as with blocks in a random order."""
     lines = (CAMPAIGNS / kind / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(line for line in lines if b'"launch":0,' not in line))
-    points, follower = IterationPoints(), CampaignFollower(tmp_path)
+    points, follower = IterationPointCollector(), CampaignFollower(tmp_path)
     points.add_records(follower.read())
     assert follower.campaign is not None
-    looks = {source.run.config.name: source.look for source in source_runs([follower.campaign])}
-    assert {point.config: point.look for point in points.timed} == looks
+    looks = {source.run.config.name: source.style_index for source in source_runs([follower.campaign])}
+    assert {point.config: point.style_index for point in points.timed} == looks
     assert points.timed[0].config != next(iter(looks)) or kind == "tune"
 
 
 def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, config="tcp", walls=(0.2,)))
-    points = IterationPoints()
+    points = IterationPointCollector()
     found = points.add_records(CampaignFollower(folder).read())
-    assert [(point.number, point.launch, point.index, point.config, point.look) for point in found] == [
+    assert [(point.number, point.launch, point.index, point.config, point.style_index) for point in found] == [
         (1, 0, 0, "optimized", 0),
         (2, 0, 1, "optimized", 0),
         (3, 0, 2, "optimized", 0),
@@ -97,7 +97,7 @@ def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Pat
         return msgspec.structs.replace(worker, flight_seconds=flight)
 
     folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
-    points = IterationPoints()
+    points = IterationPointCollector()
     points.add_records(CampaignFollower(folder).read())
     report = summarized(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
     assert points.launch_bandwidth(0) == pytest.approx(report)
@@ -107,7 +107,7 @@ def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Pat
 def test_only_what_is_new_becomes_points(tmp_path: Path) -> None:
     script = Script()
     folder = unfinished(tmp_path, script, 2)
-    points, follower = IterationPoints(), CampaignFollower(folder)
+    points, follower = IterationPointCollector(), CampaignFollower(folder)
     assert len(points.add_records(follower.read())) == 2
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(msgspec.json.encode(iteration(script, 2, 0.3)) + b"\n")
@@ -130,14 +130,14 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
                 ]
                 line = msgspec.structs.replace(line, workers=workers)
             stream.write(msgspec.json.encode(line) + b"\n")
-    worker, _ = make_live_state(read_campaign(folder)).workers
+    worker, _ = make_live_campaign_state(read_campaign(folder)).workers
     assert phase_milliseconds(worker) == pytest.approx((10, 10, 20, 80, 30))
 
 
 def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) -> None:
-    found = make_live_state(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
-    cells = next(mark for _, mark in found.pairs.marks)
-    assert isinstance(cells, Cells)
+    found = make_live_campaign_state(read_campaign(write_campaign(tmp_path, Script(plan=plan(4)))))
+    cells = next(mark for _, mark in found.pairs.marks_with_groups)
+    assert isinstance(cells, HeatMapCells)
     assert (cells.y[:4], cells.x[:4]) == ([0, 0, 0, 1], [1, 2, 3, 0])
     assert cells.details["lanes"][:2] == [", ".join(LANES), ", ".join(LANES)]
     assert found.rates == ()
@@ -145,8 +145,8 @@ def test_pairs_are_those_of_the_last_iteration_with_their_lanes(tmp_path: Path) 
 
 
 def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
-    found = make_live_state(read_campaign(write_campaign(tmp_path)))
-    assert found.pairs.empty
+    found = make_live_campaign_state(read_campaign(write_campaign(tmp_path)))
+    assert found.pairs.is_empty
     assert [(column.heading, column.cells) for column in found.rates] == [
         ("from \\ to", ["0", "1"]),
         ("0", ["·", "0.373"]),
@@ -159,7 +159,7 @@ def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:
         write_head(writer, [("optimized", 0)], [plan(launches=2)])
         write_launch(writer, Script())
         write_start(writer, Script(index=1))
-    found = make_live_state(read_campaign(writer.folder))
+    found = make_live_campaign_state(read_campaign(writer.folder))
     assert found.memory is not None
     assert (found.launch, found.memory.launch) == (1, 0)
     assert found.memory.workers[1].peak_bytes == 200_000_000 + 1
@@ -171,7 +171,9 @@ def test_failures_and_warnings_come_with_what_helps(tmp_path: Path) -> None:
         for _ in range(3):
             writer.write(s.WarningLine(code="x", message="slow disk", remedy="another disk"))
         writer.write(s.FailureLine(launch=0, config="optimized", plan=0, code="run-failed", message="died", host="n1"))
-    assert [(note.kind, note.message, note.remedy) for note in make_live_state(read_campaign(writer.folder)).notes] == [
+    assert [
+        (note.kind, note.message, note.remedy) for note in make_live_campaign_state(read_campaign(writer.folder)).notes
+    ] == [
         ("failed", "died", f"read {writer.folder / 'logs'}"),
         ("warning", "slow disk", "another disk"),
     ]
@@ -185,7 +187,7 @@ def test_a_failed_run_says_where_it_failed_and_where_its_logs_are(tmp_path: Path
     log.touch()
     why = "rank 1 (worker worker-1, process 32307 on vm) was killed by signal 9 during the run"
     where, logs = "launch 0, default, after 14 timed iterations, rank 1, vm", f"read {log.parent / 'launch-000-*.log'}"
-    found = make_live_state(read_campaign(tmp_path / "failed"))
+    found = make_live_campaign_state(read_campaign(tmp_path / "failed"))
     assert found.conclusion.count(why) == 1
     assert found.fatal == ()  # because the conclusion says it
     assert [(note.message, note.remedy) for note in found.notes if note.kind == "failed"] == [(where, logs)]
@@ -213,7 +215,7 @@ def test_a_flood_of_warnings_is_cut(tmp_path: Path) -> None:
         write_head(writer, [("optimized", 0)], [plan()])
         for number in range(70):
             writer.write(s.WarningLine(code="x", message=f"warning {number}"))
-    notes = make_live_state(read_campaign(writer.folder)).notes
+    notes = make_live_campaign_state(read_campaign(writer.folder)).notes
     assert len(notes) == 51
     assert notes[-1].message == "and 20 more"
 
@@ -227,7 +229,7 @@ def test_the_time_left_is_that_of_whole_launches_like_the_ones_before(tmp_path: 
     assert first.line is not None
     assert first.end is not None
     length = first.end.time - first.line.time + 1.5
-    assert seconds_left(campaign) == pytest.approx(3 * length)
+    assert campaign_seconds_left(campaign) == pytest.approx(3 * length)
     assert campaign_progress(campaign).launches == 2
     assert campaign_progress(campaign).planned_launches == 5
 
@@ -236,7 +238,7 @@ def test_the_time_left_of_the_first_launch_follows_from_its_iterations(tmp_path:
     script = Script(plan=plan(iterations=10))
     campaign = timed(unfinished(tmp_path, script, 4), 0, 10, 12, 13, 14, 15, 16)
     # Started 1.5 s before its line at 10; a warm-up and ten iterations of 1 s make 12.5 s, and 7.5 s are over.
-    assert seconds_left(campaign) == pytest.approx(5.0)
+    assert campaign_seconds_left(campaign) == pytest.approx(5.0)
     assert campaign_progress(campaign).share == pytest.approx(0.4)
 
 
@@ -244,7 +246,7 @@ def test_iterations_that_are_written_in_bursts_count_by_their_mean(tmp_path: Pat
     script = Script(plan=plan(iterations=101, warmup=0))
     campaign = timed(unfinished(tmp_path, script, 5), 0, 10, 10.5, 10.5, 10.5, 10.5, 14.5)
     # A warm-up at 10.5 and five iterations until 15.5 took 1 s each.
-    assert seconds_left(campaign) == pytest.approx(1.5 + 101 * 1.0 - (15.5 - 10 + 1.5))
+    assert campaign_seconds_left(campaign) == pytest.approx(1.5 + 101 * 1.0 - (15.5 - 10 + 1.5))
 
 
 def test_nobody_can_tell_the_time_left_before_iterations_or_after_the_end(tmp_path: Path) -> None:
@@ -286,9 +288,9 @@ def test_an_end_is_told_with_its_status(tmp_path: Path, status: int, share: floa
 
 
 def test_one_worker_has_no_pairs_and_dask_tells_nothing_of_workers(tmp_path: Path) -> None:
-    alone = make_live_state(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
-    assert alone.pairs.empty
+    alone = make_live_campaign_state(read_campaign(write_campaign(tmp_path / "a", Script(plan=plan(1)))))
+    assert alone.pairs.is_empty
     assert alone.workers[0].bandwidth.mean is None
-    dask = make_live_state(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
+    dask = make_live_campaign_state(read_campaign(write_campaign(tmp_path / "b", Script(plan=plan(exchange="dask")))))
     assert [worker.bandwidth.mean for worker in dask.workers] == [None, None]
     assert [phase_milliseconds(worker) for worker in dask.workers] == [None, None]

@@ -19,7 +19,7 @@ from bokeh.core.properties import value
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard.app import Dashboard
-from merge_bench.dashboard.live_data import make_live_state
+from merge_bench.dashboard.live_data import make_live_campaign_state
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import print_campaign_report
@@ -310,7 +310,7 @@ def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) ->
 
 
 def test_a_campaign_whose_end_is_recorded_has_ended_although_its_process_has_not() -> None:
-    state = make_live_state(read_campaign(CAMPAIGNS / "run"), running=True)
+    state = make_live_campaign_state(read_campaign(CAMPAIGNS / "run"), running=True)
     assert not state.running
     assert any("is slow in partition" in note.message for note in state.notes)
 
@@ -328,11 +328,11 @@ def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
     """The terminal said UNVERIFIED, and this tab that all checks had passed."""
     whole = write_campaign(tmp_path, Script())
     campaign = read_campaign(whole)
-    assert make_live_state(campaign, running=False).checks == "2 checks, all passed"
+    assert make_live_campaign_state(campaign, running=False).checks == "2 checks, all passed"
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     last = max(at for at, line in enumerate(lines) if b'"kind":"verification"' in line)
     (whole / "records.jsonl").write_bytes(b"".join(lines[:last] + lines[last + 1 :]))
-    assert make_live_state(read_campaign(whole), running=False).checks == "1 check, others are missing"
+    assert make_live_campaign_state(read_campaign(whole), running=False).checks == "1 check, others are missing"
 
 
 def conclusion_shown(view: Dashboard) -> str:
@@ -364,7 +364,9 @@ def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Pat
     shown = conclusion_shown(live_of("tune", tmp_path))
     campaign = read_campaign(tmp_path / "tune")
     assert ended_tuning_result_of(campaign).outcome_heading in shown
-    assert f"Next: {next_step_after_recorded_tuning(campaign).as_typed().command}" in " ".join(shown.split())
+    assert f"Next: {next_step_after_recorded_tuning(campaign).with_program_as_typed().command}" in " ".join(
+        shown.split()
+    )
 
 
 def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:

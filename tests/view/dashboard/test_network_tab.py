@@ -10,7 +10,7 @@ import panel as pn
 from merge_bench.dashboard.network_tab import make_network_content
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
-from merge_bench.view.plot import Whiskers
+from merge_bench.view.plot import WhiskerMarks
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, texts, update
 from tests.view.dashboard.samples import probing
@@ -69,8 +69,8 @@ def test_the_table_has_the_values_that_the_charts_draw() -> None:
     drawn = {
         (low, high)
         for chart in found.charts
-        for _, mark in chart.marks
-        if isinstance(mark, Whiskers)
+        for _, mark in chart.marks_with_groups
+        if isinstance(mark, WhiskerMarks)
         for low, high in zip(mark.start, mark.end, strict=True)
     }
     table = found.frame

@@ -25,8 +25,8 @@ from merge_bench.records import schema as s
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.units import GIB
-from merge_bench.view.plot import Boxes, Chart, Points
-from merge_bench.view.plot.interactive import make_figure
+from merge_bench.view.plot import BoxMarks, Chart, PointMarks
+from merge_bench.view.plot.interactive import make_bokeh_figure
 from merge_bench.view.text import format_gib
 from tests.helpers.charts import bars_of
 from tests.helpers.documents import summarized
@@ -44,7 +44,7 @@ def load(results: Path, cache: CampaignCache | None = None) -> list[LoadedCampai
 def chosen(
     results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()
 ) -> ResultsContent:
-    return make_results_content(load(results), metric=metric, axis=axis, datasets=datasets)
+    return make_results_content(load(results), metric=metric, axis_unit=axis, dataset_names=datasets)
 
 
 def chart_of(found: ResultsContent, title: str) -> Chart:
@@ -98,7 +98,7 @@ def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> Non
     assert "1.300 × as fast" in sentence
     speedups = chart_of(found, "Speed-up")
     assert list(bars_of(speedups).values()) == pytest.approx([1.0, 1.3])
-    (points,) = [mark for _, mark in speedups.marks if isinstance(mark, Points)]
+    (points,) = [mark for _, mark in speedups.marks_with_groups if isinstance(mark, PointMarks)]
     assert len(points.x) == 8
 
 
@@ -150,7 +150,7 @@ def test_why_results_are_not_compared_is_said_without_options_that_the_page_lack
 def test_published_results_stand_beside_but_never_in_a_comparison(tmp_path: Path) -> None:
     interleaved(tmp_path)
     found = chosen(tmp_path, datasets=("gadi-v100",))
-    marks = [mark for _, mark in chart_of(found, "Throughput").marks if isinstance(mark, Boxes)]
+    marks = [mark for _, mark in chart_of(found, "Throughput").marks_with_groups if isinstance(mark, BoxMarks)]
     remarks = [remark for mark in marks if mark.hatched for remark in mark.details["remark"]]
     assert len(remarks) > 1
     assert "-" not in remarks
@@ -171,7 +171,7 @@ def test_broken_results_are_sentences_beside_the_others(tmp_path: Path) -> None:
     for name in ("empty", "half", "foreign", "array", "newer", "deep", "damaged"):
         assert f"{name}: " in text
     assert "line 10" in text
-    assert not chart_of(found, "Throughput").empty
+    assert not chart_of(found, "Throughput").is_empty
 
 
 def test_a_campaign_larger_than_the_limit_is_read_up_to_it_with_a_sentence(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
     interleaved(tmp_path)
     found = chosen(tmp_path, datasets=("gadi-v100",))
     assert len(found.charts) == 3
-    assert all(make_figure(chart).renderers for chart in found.charts)
+    assert all(make_bokeh_figure(chart).renderers for chart in found.charts)
 
 
 def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
@@ -223,7 +223,9 @@ def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
     assert row["Kind"] == "merge"
-    charts = make_results_content(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
+    charts = make_results_content(
+        CampaignCache().load(entries), metric="Throughput", axis_unit=ABSOLUTE, dataset_names=()
+    ).charts
     assert charts
 
 
@@ -247,6 +249,6 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
 
 def test_small_rates_keep_two_figures_in_tables() -> None:
     rates, counts = pd.Series([0.0018, 12.5, float("nan")]), pd.Series([1, 2_000_000])
-    shown = components.make_table(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
+    shown = components.make_table_widget(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
     assert (shown["Rate"].format, shown["Rows"].format) == ("0,0.0000", "0,0")
-    assert components.make_table(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"
+    assert components.make_table_widget(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"

@@ -31,7 +31,7 @@ def test_a_campaign_keeps_its_place_and_stays_chosen_when_others_come_and_when_o
     update(view.results)
     assert list(view.results.table.value["Folder"]) == [*before, later.name]
     assert view.results.table.selection == [place]
-    assert [entry.folder for entry in view.results.chosen_entries] == [mine]
+    assert [entry.folder for entry in view.results.chosen_campaigns] == [mine]
     assert "FASTER" in texts(view.results.parts)
     shutil.rmtree(later)
     list_again(view)
@@ -52,7 +52,7 @@ def test_what_is_chosen_before_new_rows_have_reached_the_browser_is_what_was_mea
     view.results.table.selection = [place]
     view.results.show_update(found)
     update(view.results)
-    assert [entry.folder for entry in view.results.chosen_entries] == [mine]
+    assert [entry.folder for entry in view.results.chosen_campaigns] == [mine]
     assert view.results.table.selection == [place]
 
 

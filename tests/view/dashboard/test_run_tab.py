@@ -12,6 +12,7 @@ from merge_bench.config.shipped import shipped_files
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.run_tab import RunForm
 from merge_bench.probe import probes
+from merge_bench.service.client import Client
 from merge_bench.service.documents import Job
 from merge_bench.view.text import as_html
 from tests.probe.samples import EVIL
@@ -99,6 +100,13 @@ def test_where_runs_are_refused_there_is_the_queue_but_no_form(tmp_path: Path) -
     assert "No job is running, none waits." in texts(view.run.layout)
 
 
+def test_a_client_of_a_service_is_a_queue_as_well(tmp_path: Path) -> None:
+    view = Dashboard(tmp_path, queue=Client("http://127.0.0.1:1", "token"))
+    assert "New run" in texts(view.run.layout)
+    update(view.run)
+    assert "the request to http://127.0.0.1:1 failed" in texts(view.run.layout)
+
+
 def test_without_a_queue_there_is_no_tab_for_runs(tmp_path: Path) -> None:
     assert "Run" not in Dashboard(tmp_path).tabs.options
 
@@ -160,7 +168,7 @@ def test_the_output_and_the_result_of_each_job_can_be_shown(tmp_path: Path) -> N
     assert "log of 1" in texts(view.run.layout)
     click(view, "Result 1")
     assert view.tabs.value == "Results"
-    assert [entry.folder.name for entry in view.results.chosen_entries] == ["mine"]
+    assert [entry.folder.name for entry in view.results.chosen_campaigns] == ["mine"]
 
 
 def test_only_what_the_service_says_can_be_cancelled_and_a_refusal_is_a_sentence(tmp_path: Path) -> None:

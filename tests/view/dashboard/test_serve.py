@@ -23,15 +23,15 @@ from pathlib import Path
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.dashboard.app import log_exception, make_pages
+from merge_bench.dashboard.app import log_exception, make_dashboard_application
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import allowed_page_origins, is_loopback_address
 from merge_bench.records.campaign import JOB, is_read_on_another_machine
 from merge_bench.service.serve import (
     DashboardUser,
     ServiceSettings,
-    TokenQueue,
-    make_own_token,
+    TokenJobQueue,
+    make_dashboard_token,
     serve_until_signal,
     start_service,
 )
@@ -72,7 +72,8 @@ def test_control_c_and_a_hang_up_end_it_with_0(
     before = signal.getsignal(number)
     assert (
         serve_until_signal(
-            ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser(open_browser=True)), make_pages
+            ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser(open_browser=True)),
+            make_dashboard_application,
         )
         == 0
     )
@@ -141,7 +142,9 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refusal = f"^cannot serve on 127.0.0.1, port {port}: Address already in use"
         with pytest.raises(UsageError, match=refusal):
-            serve_until_signal(ServiceSettings(tmp_path, port, "127.0.0.1", person=DashboardUser()), make_pages)
+            serve_until_signal(
+                ServiceSettings(tmp_path, port, "127.0.0.1", person=DashboardUser()), make_dashboard_application
+            )
 
 
 @pytest.mark.parametrize(
@@ -159,11 +162,11 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
     settings = ServiceSettings(tmp_path, 0, address, person=DashboardUser(allow_run=allow_run))
     with contextlib.ExitStack() as stack:
         service = start_service(stack, settings, hosts=(), scheme="http")
-        queue = TokenQueue(service, lambda: make_own_token(service))
+        queue = TokenJobQueue(service, lambda: make_dashboard_token(service))
         assert (queue.refusal_reason == "", not service.only_pages) == (runs, logs_in)
         if not runs:
             with pytest.raises(MergeBenchError, match=r"log in|other machines can reach"):
-                queue.run("run", [], {})
+                queue.queue_run("run", [], {})
 
 
 def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_starts_none(tmp_path: Path) -> None:
@@ -172,14 +175,14 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
             stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
         )
         first.runner.command = lambda words, _: [sys.executable, "-c", "import time; time.sleep(600)"]
-        number = TokenQueue(first, lambda: make_own_token(first)).run("run", [], {"chunk": "1e6"}).id
+        number = TokenJobQueue(first, lambda: make_dashboard_token(first)).queue_run("run", [], {"chunk": "1e6"}).id
         second = start_service(
             stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
         )
-        queue = TokenQueue(second, lambda: make_own_token(second))
+        queue = TokenJobQueue(second, lambda: make_dashboard_token(second))
         assert "a service of these results is running" in queue.refusal_reason
-        assert [job.id for job in queue.jobs().jobs] == [number]
-        assert not queue.job(number).cancellable
+        assert [job.id for job in queue.fetch_jobs().jobs] == [number]
+        assert not queue.fetch_job(number).cancellable
 
 
 def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_machine(tmp_path: Path) -> None:
@@ -189,10 +192,10 @@ def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_ma
         )
         print_mark = f"import os; print(os.environ[{JOB!r}])"
         service.runner.command = lambda words, _: [sys.executable, "-c", print_mark]
-        queue = TokenQueue(service, lambda: make_own_token(service))
-        number = queue.run("run", [], {"chunk": "1e6"}).id
+        queue = TokenJobQueue(service, lambda: make_dashboard_token(service))
+        number = queue.queue_run("run", [], {"chunk": "1e6"}).id
         end = time.monotonic() + 60.0
-        while (job := queue.job(number)).ended is None and time.monotonic() < end:
+        while (job := queue.fetch_job(number)).ended is None and time.monotonic() < end:
             time.sleep(0.02)
         assert (job.state, is_read_on_another_machine(job.log.strip())) == ("done", False)
 
@@ -203,9 +206,9 @@ def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -
         service = start_service(
             stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
         )
-        queue = TokenQueue(service, lambda: make_own_token(service))
+        queue = TokenJobQueue(service, lambda: make_dashboard_token(service))
         assert "cannot use the folder" in queue.refusal_reason
-        assert queue.jobs().jobs == []
+        assert queue.fetch_jobs().jobs == []
 
 
 @pytest.mark.parametrize(

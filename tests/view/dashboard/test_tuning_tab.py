@@ -15,7 +15,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.report.page.results import charts_of_kind
-from merge_bench.view.plot import Points, Whiskers
+from merge_bench.view.plot import PointMarks, WhiskerMarks
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning
@@ -64,12 +64,12 @@ def test_the_race_counts_steps_leaves_out_what_was_not_measured_and_shows_noise_
     assert (
         race.note == "Lines: interval (95 % or more from 6 or more blocks). Noise: the baseline compared with itself."
     )
-    points = [mark for of in marks.values() for mark in of if isinstance(mark, Points)]
+    points = [mark for of in marks.values() for mark in of if isinstance(mark, PointMarks)]
     assert sorted(at for mark in points for at in mark.x) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
     assert list(race.x.ticks or ()) == list(range(1, 11))
     interval, kept = marks["gained"]
-    assert isinstance(interval, Whiskers)
-    assert isinstance(kept, Points)
+    assert isinstance(interval, WhiskerMarks)
+    assert isinstance(kept, PointMarks)
     assert (kept.x[0], interval.start[0], kept.y[0], interval.end[0]) == (2, 1.28, 1.32, 1.36)
     assert kept.details["setting"][0] == "step 2, each alone: tls=sm"
 

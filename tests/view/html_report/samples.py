@@ -14,7 +14,7 @@ import msgspec
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page import html
 from merge_bench.report.page.build import PublishedReferences, build_report
-from merge_bench.view.content import Drawing, Report
+from merge_bench.view.content import ChartBlock, ReportContent
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\x00‮ $x$ $$y$$ @{z} {{ 7*7 }}"
@@ -54,7 +54,7 @@ def add(folder: Path, **record: Any) -> Path:
     return folder
 
 
-def report_of(*folders: Path, defaults: Mapping[str, str] | None = None, **references: Any) -> Report:
+def report_of(*folders: Path, defaults: Mapping[str, str] | None = None, **references: Any) -> ReportContent:
     """The report as data."""
     return build_report([read_campaign(folder) for folder in folders], PublishedReferences(**references), defaults)
 
@@ -68,7 +68,7 @@ def text_of(*folders: Path) -> Page:
     """The page without its drawings, which take most of the time."""
     report = report_of(*folders)
     for section in report.sections:
-        section.blocks = [block for block in section.blocks if not isinstance(block, Drawing)]
+        section.blocks = [block for block in section.blocks if not isinstance(block, ChartBlock)]
     return Page(html.render_report(report))
 
 

@@ -23,7 +23,7 @@ def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     The page's drawings fail at once, which saves most of the time; `test_page.py` is about them.
     """
-    monkeypatch.setattr(html, "make_figure", lambda *_, **__: None)
+    monkeypatch.setattr(html, "make_bokeh_figure", lambda *_, **__: None)
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["merge-bench", "report", *map(str, words)])

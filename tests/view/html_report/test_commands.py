@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from merge_bench.view import markdown
-from merge_bench.view.content import Drawing, Report
+from merge_bench.view.content import ChartBlock, ReportContent
 from tests.helpers.command_campaigns import WALL, command_plan, interleaved_runs, write_commands
 from tests.view.command_samples import OF_MERGES, WALLS, one_config, one_failed, two_configs
 from tests.view.html_report.samples import report_of, text_of
 from tests.view.html_report.samples import two_configs as two_merges
 
 
-def charts_of(report: Report) -> list[str]:
+def charts_of(report: ReportContent) -> list[str]:
     """The titles of its drawings."""
     blocks = (block for section in report.sections for block in section.blocks)
-    return [block.chart.title for block in blocks if isinstance(block, Drawing)]
+    return [block.chart.title for block in blocks if isinstance(block, ChartBlock)]
 
 
 def test_the_page_of_one_config_begins_with_its_values(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_the_page_of_one_config_begins_with_its_values(tmp_path: Path) -> None:
     assert report.title == "base: ./bench -n 2"
     assert (report.state, report.alarm) == ("busbw 13.50 GB/s, wall 1,350 ms", False)
     assert report.verified == "Verified: every launch that counts ended as expected and passed its checks"
-    assert [section.title for section in report.sections if not section.inner] == [
+    assert [section.title for section in report.sections if not section.nested] == [
         "Conclusion",
         "Results",
         "Every run",

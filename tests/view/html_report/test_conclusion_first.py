@@ -17,7 +17,7 @@ from merge_bench.report.page import html
 from merge_bench.report.page.build import PublishedReferences, build_report
 from merge_bench.report.run import print_campaign_report
 from merge_bench.tune.result import tuning_result_of
-from merge_bench.view.content import Drawing, Heading, NamedValues, NextCommand, Paragraph, Report, Table
+from merge_bench.view.content import ChartBlock, Heading, NamedValues, NextCommandBlock, Paragraph, ReportContent, Table
 from tests.helpers.synthetic_campaigns import interleaved
 from tests.tune.test_time_to_decide import recorded
 from tests.view.html_report.samples import Page, add, report_of, write_campaign
@@ -27,7 +27,7 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
 @functools.cache
-def report(*kinds: str) -> Report:
+def report(*kinds: str) -> ReportContent:
     return build_report([read_campaign(CAMPAIGNS / kind) for kind in kinds], PublishedReferences(), None)
 
 
@@ -47,7 +47,7 @@ def test_what_run_printed_stands_first_with_the_same_numbers(kind: str) -> None:
             assert all(" ".join(" ".join(row).split()) in text for row in block.rows)
         elif isinstance(block, NamedValues):
             assert all(" ".join(f"{name} {value}".split()) in text for name, value in block.rows)
-        elif isinstance(block, NextCommand):
+        elif isinstance(block, NextCommandBlock):
             assert block.command in text
     assert any(isinstance(block, Table) for block in first.blocks)
 
@@ -55,7 +55,7 @@ def test_what_run_printed_stands_first_with_the_same_numbers(kind: str) -> None:
 def test_what_limits_a_run_stands_above_its_drawing_and_that_above_all_other_figures() -> None:
     blocks = report("run").sections[0].blocks
     (facts,) = (at for at, block in enumerate(blocks) if isinstance(block, NamedValues))
-    (drawing,) = (at for at, block in enumerate(blocks) if isinstance(block, Drawing))
+    (drawing,) = (at for at, block in enumerate(blocks) if isinstance(block, ChartBlock))
     assert dict(blocks[facts].rows)["Limited by"].startswith("straggler: rank ")
     assert drawing == facts + 1
     assert blocks[drawing].chart.title == "Phases of each worker in an iteration"
@@ -69,7 +69,7 @@ def test_a_sweep_begins_with_its_verdicts_and_their_drawing() -> None:
         "Speed-up in throughput over the baseline"
     ]
     last = first.blocks[-1]
-    assert isinstance(last, NextCommand)
+    assert isinstance(last, NextCommandBlock)
     assert f"Next: {last.command}" in printed("sweep").splitlines()
 
 
@@ -102,11 +102,11 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     assert first[0] == Heading("Found no config faster than default")
     assert isinstance(first[1], Paragraph)
     assert first[1].text == "Of 4 candidates, 3 were dropped, 1 showed no gain (not ruled out)."
-    assert isinstance(first[3], Drawing)
+    assert isinstance(first[3], ChartBlock)
     assert tables(tuning, "Tuning")[0][1][:3] == ("rendezvous-scheme=get_zcopy", "0.517", "0.455 to 0.739")
     runs = [each for each in tuning.sections if each.title in ("default", "default again", "rendezvous-scheme=am")]
     assert len(runs) == 3
-    assert all(each.folded and each.inner and "GiB/s, limited by" in each.note for each in runs)
+    assert all(each.folded and each.nested and "GiB/s, limited by" in each.note for each in runs)
 
 
 def test_the_figures_of_a_run_are_louder_than_that_they_are_verified() -> None:
@@ -158,14 +158,14 @@ def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_name
         campaign, tuning_result_of(campaign), written=None, enough_seconds=None
     )  # it has no budget of time
     last = build_report([campaign], PublishedReferences(), None).sections[0].blocks[-1]
-    assert last == NextCommand(step.command, step.does)
+    assert last == NextCommandBlock(step.command, step.does)
 
 
 def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:40]))
     last = build_report([read_campaign(tmp_path)], PublishedReferences(), None).sections[0].blocks[-1]
-    assert isinstance(last, NextCommand)
+    assert isinstance(last, NextCommandBlock)
     assert last.command.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
 
 
@@ -193,7 +193,7 @@ def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
 
 
 def test_a_worker_that_sent_nothing_has_a_row_in_the_drawing_of_bandwidths() -> None:
-    found = [each for part in report("one-sender").sections for each in part.blocks if isinstance(each, Drawing)]
+    found = [each for part in report("one-sender").sections for each in part.blocks if isinstance(each, ChartBlock)]
     (chart,) = [each.chart for each in found if each.chart.title == "Bandwidth of each worker"]
     assert list((chart.y.ticks or {}).values()) == ["0 vm", "1 vm"]
 

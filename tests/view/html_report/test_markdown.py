@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merge_bench.view import markdown
-from merge_bench.view.content import FOLDED, Drawing
+from merge_bench.view.content import FOLDED, ChartBlock
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.html_report.samples import EVIL, add, change, report_of, two_configs
 
@@ -45,7 +45,7 @@ def test_every_row_has_as_many_cells_as_its_heading(tmp_path: Path) -> None:
 
 def test_pictures_are_linked_where_they_stand(tmp_path: Path) -> None:
     report = report_of(two_configs(tmp_path))
-    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
+    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, ChartBlock)]
     written = markdown.render_report(report, {number: f"f/{number}.png" for number in range(1, len(drawings) + 1)})
     linked = [line for line in written.splitlines() if line.startswith("![")]
     assert linked == [f"![{d.chart.title}](<f/{number}.png>)" for number, d in enumerate(drawings, 1)]

@@ -13,8 +13,8 @@ import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.report.page import html
-from merge_bench.view.content import Column, Drawing, Paragraph, Report, Section, Table
-from merge_bench.view.plot import Cells, MarkGroup
+from merge_bench.view.content import ChartBlock, Column, Paragraph, ReportContent, Section, Table
+from merge_bench.view.plot import HeatMapCells, MarkGroup
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
@@ -167,7 +167,7 @@ def page_of_table(rows: int) -> Page:
     """A page whose table of iterations has so many rows."""
     table = Table(((Column("Iteration", [str(row) for row in range(rows)]),),))
     section = Section("Iterations", blocks=[table])
-    return Page(html.render_report(Report("t", "about", "state", alarm=False, sections=(section,))))
+    return Page(html.render_report(ReportContent("t", "about", "state", alarm=False, sections=(section,))))
 
 
 def test_a_long_table_is_folded_and_a_very_long_one_thinned() -> None:
@@ -265,10 +265,12 @@ def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) 
 
 def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
     report = report_of(write_campaign(tmp_path))
-    unusable: Any = Cells([0], [0], ["no number"], "GiB/s")
+    unusable: Any = HeatMapCells([0], [0], ["no number"], "GiB/s")
     for section in report.sections:
         section.blocks = [
-            Drawing(replace(block.chart, groups=(MarkGroup(0, (unusable,)),))) if isinstance(block, Drawing) else block
+            ChartBlock(replace(block.chart, groups=(MarkGroup(0, (unusable,)),)))
+            if isinstance(block, ChartBlock)
+            else block
             for block in section.blocks
         ]
     page = Page(html.render_report(report))

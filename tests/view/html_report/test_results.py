@@ -9,29 +9,29 @@ import pytest
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.results import group_by_problem, source_runs
-from merge_bench.view.content import Drawing, Paragraph, Report, Section, Table
-from merge_bench.view.plot import Boxes
+from merge_bench.view.content import ChartBlock, Paragraph, ReportContent, Section, Table
+from merge_bench.view.plot import BoxMarks
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import BASE, DATA, GIB, SLOW, report_of, two_configs
 
 
-def section(report: Report, title: str) -> Section:
+def section(report: ReportContent, title: str) -> Section:
     return next(each for each in report.sections if each.title == title)
 
 
-def tables(report: Report, title: str) -> list[list[tuple[str, ...]]]:
+def tables(report: ReportContent, title: str) -> list[list[tuple[str, ...]]]:
     """Headings and rows of each table of a section."""
     found = [block for block in section(report, title).blocks if isinstance(block, Table)]
     return [[tuple(" ".join(c.heading.split()) for c in table.columns), *table.rows] for table in found]
 
 
-def lines(report: Report, title: str) -> list[str]:
+def lines(report: ReportContent, title: str) -> list[str]:
     return [block.text for block in section(report, title).blocks if isinstance(block, Paragraph)]
 
 
-def drawings(report: Report, title: str) -> list[object]:
-    return [block.chart for block in section(report, title).blocks if isinstance(block, Drawing)]
+def drawings(report: ReportContent, title: str) -> list[object]:
+    return [block.chart for block in section(report, title).blocks if isinstance(block, ChartBlock)]
 
 
 def test_throughput_has_a_row_a_problem_and_a_column_a_config(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_published_effects_of_settings_are_figure_1_of_that_report(tmp_path: Pat
     (chart,) = drawings(report, "Published effects of single settings")
     name = "rendezvous over active messages"
     assert bars_of(chart)[name, name] == pytest.approx(5.54 / 4.27, abs=1e-4)
-    assert all(mark.hatched for _, mark in chart.marks if isinstance(mark, Boxes))
+    assert all(mark.hatched for _, mark in chart.marks_with_groups if isinstance(mark, BoxMarks))
 
 
 def test_an_imported_result_stands_with_its_own_numbers() -> None:

@@ -11,7 +11,7 @@ from merge_bench.host.description import Gpu, Hardware, NetworkInterface, UcxDes
 from merge_bench.records import schema as s
 from merge_bench.report.page.build import shell_command
 from merge_bench.view.content import CodeBlock, NamedValues
-from merge_bench.view.plot import Boxes, Cells, Points, Whiskers
+from merge_bench.view.plot import BoxMarks, HeatMapCells, PointMarks, WhiskerMarks
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.probe.samples import published as published_row
@@ -28,8 +28,8 @@ def test_verdicts_come_with_figure_1(tmp_path: Path) -> None:
     (chart,) = drawings(report, "Conclusion")
     assert bars_of(chart) == pytest.approx({("default", "default"): 1.0, ("tcp", "tcp"): 0.5}, abs=1e-3)
     bar, *_, points = chart.groups[1].marks
-    assert isinstance(bar, Boxes)
-    assert isinstance(points, Points)
+    assert isinstance(bar, BoxMarks)
+    assert isinstance(points, PointMarks)
     assert bar.details["remark"] == ["SLOWER"]
     assert list(points.details["of"]) == [f"block {number}" for number in range(6)]
     metrics, differences = tables(report, "Comparison in detail")
@@ -61,7 +61,7 @@ def test_a_run_has_its_workers_phases_and_pairs(tmp_path: Path) -> None:
     bandwidth, pairs = drawings(report, title)
     (phases,) = drawings(report, "Conclusion")
     assert rows_of(bandwidth) == rows_of(phases) == rows_of(pairs) == [f"{rank} node0" for rank in range(4)]
-    assert isinstance(pairs.groups[0].marks[0], Cells)
+    assert isinstance(pairs.groups[0].marks[0], HeatMapCells)
     headings = [table[0] for table in tables(report, title)]
     assert ("Rank", "Host", "Left (GiB/s)", "Right (GiB/s)", "Mean (GiB/s)") in [heading[:5] for heading in headings]
 
@@ -85,7 +85,7 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     (screen,) = drawings(report, "Tuning")
     (confirm,) = drawings(report, "Conclusion")
     interval, _ = screen.groups[0].marks
-    assert isinstance(interval, Whiskers)
+    assert isinstance(interval, WhiskerMarks)
     assert (*interval.start, *interval.end) == (1.05, 1.2)
     assert (screen.title, confirm.title) == (
         "Tuning, each alone, 1,000,000 rows per chunk: speed-up by setting",

@@ -20,20 +20,20 @@ from merge_bench.view.plot import (
     LEGEND,
     NEUTRAL,
     Axis,
-    Band,
-    Boxes,
-    Cells,
+    BandMark,
+    BoxMarks,
     Chart,
-    Line,
+    HeatMapCells,
+    LineMark,
     Mark,
     MarkGroup,
-    Points,
-    Texts,
-    Whiskers,
-    look_of_series,
+    PointMarks,
+    TextMarks,
+    WhiskerMarks,
+    style_of_series,
 )
 from merge_bench.view.plot.interactive import BokehChart
-from merge_bench.view.plot.merge import pair_rates_map
+from merge_bench.view.plot.merge import pair_rates_heat_map
 
 LEAST_OF_MARKS, LEAST_OF_TEXTS = 3.0, 4.5
 _PACKAGE = Path(merge_bench.__file__).parent
@@ -73,17 +73,17 @@ def themes(sheet: Path) -> list[dict[str, str]]:
 GROUNDS = [rgb(theme["own-back"]) for theme in themes(_DASHBOARD)] + [rgb(theme["ground"]) for theme in themes(_REPORT)]
 X, UP = (1.0, 2.0), (2.0, 3.0)
 DRAWN: Mapping[str, Mark] = {
-    "points": Points(X, UP),
-    "hollow points": Points(X, UP, hollow=(True, True)),
-    "white points": Points(X, UP, white=True),
-    "line": Line(X, UP),
-    "edge of a band": Band(X, X, UP).edges[0],
-    "whiskers": Whiskers(X, X, UP),
-    "bars": Boxes(X, X, UP),
-    "upright bars": Boxes(X, X, UP, upright=True),
-    "hatched bars": Boxes(X, X, UP, hatched=True),
-    "white bars": Boxes(X, X, UP, white=True),
-    "pale bars": Boxes(X, X, UP, fill=0.25),
+    "points": PointMarks(X, UP),
+    "hollow points": PointMarks(X, UP, hollow=(True, True)),
+    "white points": PointMarks(X, UP, white=True),
+    "line": LineMark(X, UP),
+    "edge of a band": BandMark(X, X, UP).edge_lines[0],
+    "whiskers": WhiskerMarks(X, X, UP),
+    "bars": BoxMarks(X, X, UP),
+    "upright bars": BoxMarks(X, X, UP, upright=True),
+    "hatched bars": BoxMarks(X, X, UP, hatched=True),
+    "white bars": BoxMarks(X, X, UP, white=True),
+    "pale bars": BoxMarks(X, X, UP, fill=0.25),
 }
 
 
@@ -105,7 +105,7 @@ def test_every_mark_has_a_line_that_is_seen_on_a_light_and_on_a_dark_page(kind: 
         assert lines
         for ground in GROUNDS:
             least = max(contrast(over(colour, ground, opacity), ground) for colour, opacity in lines)
-            assert least >= LEAST_OF_MARKS, (kind, look_of_series(index).colour, ground)
+            assert least >= LEAST_OF_MARKS, (kind, style_of_series(index).colour, ground)
 
 
 @pytest.mark.parametrize("kind", ["points", "bars", "upright bars"])
@@ -114,7 +114,7 @@ def test_areas_of_bars_and_points_are_seen_on_every_page_and_white_is_seen_on_th
         ((_, colour, opacity),) = [paint for paint in painted(DRAWN[kind], index) if paint[0] == "fill"]
         for ground in GROUNDS:
             area = over(colour, ground, opacity)
-            assert min(contrast(area, ground), contrast(area, rgb("#ffffff"))) >= LEAST_OF_MARKS, look_of_series(
+            assert min(contrast(area, ground), contrast(area, rgb("#ffffff"))) >= LEAST_OF_MARKS, style_of_series(
                 index
             ).colour
 
@@ -129,12 +129,12 @@ def test_numbers_in_a_map_are_read_on_every_colour_of_its_scale() -> None:
     traffic: dict[tuple[int, int], tuple[float, float | None]] = {
         pair: ((number + 1) * GIB, 1.0) for number, pair in enumerate(pairs)
     }
-    chart = pair_rates_map(traffic | {(0, 1): (1.0, None)}, {}, {})
-    ((_, cells), (_, texts)) = chart.marks
-    assert isinstance(cells, Cells)
-    assert isinstance(texts, Texts)
+    chart = pair_rates_heat_map(traffic | {(0, 1): (1.0, None)}, {}, {})
+    ((_, cells), (_, texts)) = chart.marks_with_groups
+    assert isinstance(cells, HeatMapCells)
+    assert isinstance(texts, TextMarks)
     assert {True, False} == set(texts.light)
-    _, high = cells.colour_limits
+    _, high = cells.colour_scale_limits
     for value, light in zip(cells.values, texts.light, strict=True):
         ground = GRID if math.isnan(value) else Cividis256[min(int(256 * value / high), 255)]
         assert contrast(rgb("#ffffff" if light else "#000000"), rgb(ground)) >= LEAST_OF_TEXTS, value

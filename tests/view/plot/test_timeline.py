@@ -11,7 +11,7 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.timeline import timeline_file_name
 from merge_bench.report.page import write_html_page
-from merge_bench.view.plot import Boxes, Chart, Line, interactive, static
+from merge_bench.view.plot import BoxMarks, Chart, LineMark, interactive, static
 from merge_bench.view.plot.merge import MOST_ROWS, timeline_chart
 from tests.helpers import timelines
 from tests.helpers.charts import rows_of
@@ -31,9 +31,9 @@ def chart_of(folder: Path) -> Chart:
     return timeline_chart(found, found.runs[0])
 
 
-def boxes(chart: Chart, label: str) -> Boxes:
+def boxes(chart: Chart, label: str) -> BoxMarks:
     (mark,) = [mark for group in chart.groups if group.label == label for mark in group.marks]
-    assert isinstance(mark, Boxes)
+    assert isinstance(mark, BoxMarks)
     return mark
 
 
@@ -50,7 +50,7 @@ def test_phases_and_messages_of_every_worker(tmp_path: Path) -> None:
     assert len(sends.at) == len(boxes(chart, "receives").at) == 4 * 3 * 2
     assert sends.details["what"][0] == "left 0 to 1: 1 MiB"
     (line,) = chart.groups[-1].marks
-    assert isinstance(line, Line)
+    assert isinstance(line, LineMark)
     assert [math.isnan(x) for x in line.x[:3]] == [False, False, True]
     assert line.x[:2] == pytest.approx([11.0, 19.5])
     assert [round(y) for y in line.y[:2]] == [0, 1]
@@ -78,10 +78,10 @@ def test_of_many_workers_the_first_are_drawn(tmp_path: Path) -> None:
 
 
 def test_without_a_timeline_or_with_a_damaged_one_nothing_is_drawn(tmp_path: Path) -> None:
-    assert chart_of(write_campaign(tmp_path)).empty
+    assert chart_of(write_campaign(tmp_path)).is_empty
     folder = campaign(tmp_path, TWO_HOSTS)
     (folder / timeline_file_name(0)).write_text("{")
-    assert chart_of(folder).empty
+    assert chart_of(folder).is_empty
     assert "Timeline of iteration" not in write_html_page([read_campaign(folder)], None).read_text()
 
 
@@ -91,6 +91,6 @@ def test_the_report_draws_it_and_names_the_result(tmp_path: Path) -> None:
     assert "Timeline of iteration 1, launch 0" in page
     chart = chart_of(folder)
     picture = io.BytesIO()
-    static.draw_image([chart], picture, "png")
+    static.draw_charts_as_image([chart], picture, "png")
     assert len(picture.getvalue()) > 10_000
     assert "from sender to receiver" in interactive.render_html_page([chart])

@@ -16,8 +16,8 @@ from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
-from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers
-from merge_bench.view.plot.draw import check_plot_files, draw_file
+from merge_bench.view.plot import BandMark, Chart, LineMark, PointMarks, WhiskerMarks
+from merge_bench.view.plot.draw import check_plot_files, draw_charts_into_file
 from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
@@ -25,13 +25,13 @@ from tests.probe.samples import EVIL, collective, latency, ping_pong, published,
 def drawing(rows: list[ProbeRow], folder: Path, extension: str) -> bytes:
     path = folder / f"drawing.{extension}"
     check_plot_files([str(path)])
-    draw_file(make_panels(rows), path)
+    draw_charts_into_file(make_panels(rows), path)
     return path.read_bytes()
 
 
 def points_of(panel: Chart) -> list[tuple[float, ...]]:
     """The x of the points of every series."""
-    return [tuple(mark.x) for _, mark in panel.marks if isinstance(mark, Points)]
+    return [tuple(mark.x) for _, mark in panel.marks_with_groups if isinstance(mark, PointMarks)]
 
 
 class Page(HTMLParser):
@@ -64,12 +64,12 @@ def test_points_are_medians_in_the_units_of_the_axis_by_size() -> None:
     first, second = make_panels([latency(size=16, micros=3.0), latency(size=8, micros=2.0), rate(size=8)])
     assert points_of(first) == [(8, 16)]
     line, bars, _ = first.groups[0].marks
-    assert isinstance(line, Line)
-    assert isinstance(bars, Whiskers)
+    assert isinstance(line, LineMark)
+    assert isinstance(bars, WhiskerMarks)
     assert line.y == pytest.approx((2.0, 3.0))
     assert bars.start == pytest.approx((1.8, 2.7))
     assert bars.end == pytest.approx((2.2, 3.3))
-    assert isinstance(second.groups[0].marks[0], Line)
+    assert isinstance(second.groups[0].marks[0], LineMark)
     assert second.groups[0].marks[0].y == pytest.approx((500.0,))
 
 
@@ -94,7 +94,7 @@ def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
 def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
     (panel,) = make_panels([latency(size=8), latency(size=16, as_requested=False), latency(size=32, wrong=2)])
     points = panel.groups[0].marks[-1]
-    assert isinstance(points, Points)
+    assert isinstance(points, PointMarks)
     assert points.hollow == [False, True, True]
     assert points.details["remark"][1:] == ["used other transports than requested", "2 wrong elements"]
     assert "hollow" in panel.note.lower()
@@ -107,8 +107,8 @@ def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks()
     assert "GB/s" in panel.y.title
     assert points_of(panel) == [(1024, 2048)]
     line, bars, _ = panel.groups[0].marks
-    assert isinstance(line, Line)
-    assert isinstance(bars, Whiskers)
+    assert isinstance(line, LineMark)
+    assert isinstance(bars, WhiskerMarks)
     assert (bars.start[0], line.y[0], bars.end[0]) == pytest.approx((0.768, 1.536, 3.072))
 
 
@@ -144,11 +144,11 @@ def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size()
     (panel,) = make_panels(
         sorted_campaign_rows(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter"))
     )
-    first, second = [next(mark for mark in group.marks if isinstance(mark, Whiskers)).at for group in panel.groups]
+    first, second = [next(mark for mark in group.marks if isinstance(mark, WhiskerMarks)).at for group in panel.groups]
     for left, count, right in zip(first, (16, 1024), second, strict=True):
         assert left < count < right
         assert right / left == pytest.approx(64**0.012)
-    (points, _) = [mark for _, mark in panel.marks if isinstance(mark, Points)]
+    (points, _) = [mark for _, mark in panel.marks_with_groups if isinstance(mark, PointMarks)]
     assert points.x == pytest.approx(first)
     assert points.details["elements"] == ["16", "1,024 (1 Ki)"]
 
@@ -156,7 +156,7 @@ def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size()
 def test_bars_of_near_sizes_do_not_reach_the_next_size() -> None:
     rows = [latency(name, size) for name in "abcdefgh" for size in (1000, 1001, 4 << 20)]
     (panel,) = make_panels(rows)
-    drawn = [mark.at for _, mark in panel.marks if isinstance(mark, Whiskers)]
+    drawn = [mark.at for _, mark in panel.marks_with_groups if isinstance(mark, WhiskerMarks)]
     assert max(at[0] for at in drawn) < min(at[1] for at in drawn)
 
 
@@ -170,16 +170,16 @@ def test_rows_without_a_value_are_left_out() -> None:
     ("count", "label"), [(1, "1"), (32, "32"), (1024, "1 KiB"), (1536, "1.5 KiB"), (4 << 20, "4 MiB")]
 )
 def test_ticks_are_labelled_with_binary_sizes(count: int, label: str) -> None:
-    assert plot.tick_label(count) == label
+    assert plot.size_tick_label(count) == label
 
 
 def test_ticks_of_sizes_are_powers_of_two_and_few() -> None:
-    ticks = plot.size_ticks(1, 4 << 20, log=True, most=12)
+    ticks = plot.size_ticks(1, 4 << 20, log=True, most_ticks=12)
     assert len(ticks) <= 12
     assert (ticks[0], ticks[-1]) == (1, 4 << 20)
     assert {b // a for a, b in itertools.pairwise(ticks)} == {4}
-    assert plot.size_ticks(1024, 1000 << 10, log=False, most=12) == [step * (128 << 10) for step in range(9)]
-    assert plot.size_ticks(8, 8, log=True, most=12) == [8]
+    assert plot.size_ticks(1024, 1000 << 10, log=False, most_ticks=12) == [step * (128 << 10) for step in range(9)]
+    assert plot.size_ticks(8, 8, log=True, most_ticks=12) == [8]
 
 
 @pytest.mark.parametrize(("low", "high"), [(5.1, 5.9), (0.25, 1600), (1, 10), (3e-5, 3e-5)])
@@ -194,7 +194,7 @@ def test_values_of_less_than_a_decade_have_several_ticks() -> None:
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
-    looks = [plot.look_of_series(index) for index in range(56)]
+    looks = [plot.style_of_series(index) for index in range(56)]
     assert len({(one.colour, one.marker) for one in looks}) == 56
     assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(looks))
 
@@ -259,7 +259,7 @@ def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
     from merge_bench.view.plot import interactive
 
     (panel,) = make_panels([latency(size=2048, micros=2.0), latency(size=4096, micros=3.0)])
-    plot = interactive.make_figure(panel)
+    plot = interactive.make_bokeh_figure(panel)
     ((item,),) = [legend.items for legend in plot.legend]
     data = item.renderers[-1].data_source.data
     assert data["size"][0] == "2,048 B (2 KiB)"
@@ -273,8 +273,8 @@ def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
 def test_a_click_hides_a_series_in_every_panel() -> None:
     from merge_bench.view.plot import interactive
 
-    figures = [interactive.make_figure(panel) for panel in make_panels([latency(), rate()])]
-    interactive.link_hidden_series(figures)
+    figures = [interactive.make_bokeh_figure(panel) for panel in make_panels([latency(), rate()])]
+    interactive.synchronize_hidden_series(figures)
     first, second = (plot.legend[0].items[0].renderers for plot in figures)
     (callbacks,) = first[0].js_property_callbacks.values()
     assert {callback.args["other"] for callback in callbacks} == set(second)
@@ -292,10 +292,10 @@ def test_the_caption_says_which_points_are_medians_and_which_are_published() -> 
 
 def test_many_points_get_a_band_and_few_get_bars() -> None:
     few, many = (make_panels([latency(size=size) for size in range(1, count + 1)])[0] for count in (10, 100))
-    assert isinstance(few.groups[0].marks[1], Whiskers)
+    assert isinstance(few.groups[0].marks[1], WhiskerMarks)
     assert "bars" in few.note
     assert "bands" not in few.note
-    assert isinstance(many.groups[0].marks[1], Band)
+    assert isinstance(many.groups[0].marks[1], BandMark)
     assert "bands" in many.note
 
 

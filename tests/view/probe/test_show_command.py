@@ -102,7 +102,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
     def fails(*_: object) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("merge_bench.view.plot.static.draw_image", fails)
+    monkeypatch.setattr("merge_bench.view.plot.static.draw_charts_as_image", fails)
     plot, table = tmp_path / "drawing.png", tmp_path / "rows.csv"
     plot.write_text("before")
     folder = write_campaign(tmp_path)

@@ -16,7 +16,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.run import COLUMNS, print_campaign_report
-from merge_bench.view.next_command import WHEN_QUIET, ProgramInvocation, program_as_typed
+from merge_bench.view.next_command import WHEN_QUIET, ProgramInvocation, typed_program_text
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -238,9 +238,9 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     own.touch(0o755)
     started = ProgramInvocation(Path("merge_bench/__main__.py"), str(own), own)
     monkeypatch.chdir(other)
-    assert program_as_typed(started) == f"{own} -m merge_bench"
+    assert typed_program_text(started) == f"{own} -m merge_bench"
     monkeypatch.chdir(own.parents[2])
-    assert program_as_typed(started) == "environment/bin/python -m merge_bench"
+    assert typed_program_text(started) == "environment/bin/python -m merge_bench"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_the_next_command_begins_as_this_one_was_typed(
     monkeypatch.setenv("PATH", str(path))
     monkeypatch.chdir(tmp_path)
     started = script if typed.endswith("bench") else Path("/b/merge_bench/__main__.py")
-    assert program_as_typed(ProgramInvocation(started, typed, Path("/a/python"))) == program
+    assert typed_program_text(ProgramInvocation(started, typed, Path("/a/python"))) == program
 
 
 @pytest.mark.parametrize(

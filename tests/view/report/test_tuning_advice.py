@@ -12,11 +12,13 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.result import decision_text, tuning_result_of
 from merge_bench.tune.tune_campaign import TuningBudget
-from merge_bench.view.next_command import NextStep
+from merge_bench.view.next_command import SuggestedCommand
 from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
 
-def step_of(folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None) -> NextStep:
+def step_of(
+    folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None
+) -> SuggestedCommand:
     """After a budget that had no time to confirm a candidate."""
     campaign = searched(
         folder,
