@@ -76,13 +76,13 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     workers = [worker for line in lines for worker in line.workers]
     properties: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
-        UCX_SETTING: joined_values(worker.ucx.config for worker in workers),
-        UCX: joined_values({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
-        PROBLEM: run_problem(run),
+        UCX_SETTING: join_values_by_name(worker.ucx.config for worker in workers),
+        UCX: join_values_by_name({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
+        PROBLEM: problem_definition_texts(run),
         OPTION: _command_options(run, run.plan.command) if run.plan.command is not None else _merge_options(run),
         MACHINE: _machine_properties(workers),
-        PACKAGE: joined_values(worker.versions for worker in workers),
-        ENVIRONMENT: joined_values(worker.environment for worker in workers),
+        PACKAGE: join_values_by_name(worker.versions for worker in workers),
+        ENVIRONMENT: join_values_by_name(worker.environment for worker in workers),
         PROGRAM: _program_properties(campaign),
     }
     for name in OF_A_PROCESS:
@@ -94,21 +94,21 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
-def run_problem(run: Run) -> dict[str, str]:
+def problem_definition_texts(run: Run) -> dict[str, str]:
     """The values, as text, that say what is merged and by how many workers, or which command is measured, and how.
 
     The seed of synthetic tables is none of them.
 
     A value of an unexpected type is equal only to the same value.
     """
-    return {name: value_text(value) for name, value in problem_values(run).items()}
+    return {name: format_property_value(value) for name, value in problem_definition(run).items()}
 
 
-def problem_values(run: Run) -> dict[str, object]:
-    """The values that say what is measured, as `run_problem`, with numbers as numbers."""
+def problem_definition(run: Run) -> dict[str, object]:
+    """The values that say what is measured, as `problem_definition_texts`, with numbers as numbers."""
     plan = run.plan
     if plan.command is not None:
-        return _command_problem_values(plan.command)
+        return _command_problem_definition(plan.command)
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
         of_workload = msgspec.structs.asdict(plan.workload).items()
@@ -123,7 +123,7 @@ def problem_values(run: Run) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _command_problem_values(command: CommandPlan) -> dict[str, object]:
+def _command_problem_definition(command: CommandPlan) -> dict[str, object]:
     """The command as one line, its metrics in the order of their names, and its checks; all commands have the three."""
     metrics = (f"{each.name} ({', '.join(filter(None, (each.unit, each.better)))})" for each in command.metrics)
     return {"command": command.line, "metrics": sorted(metrics), "checks": list(command.checks)}
@@ -139,23 +139,23 @@ def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
         f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source
     }
     others = {name: value for name, value in run.options.items() if name not in {*_NO_OPTIONS, "command"}}
-    return {name: value_text(value) for name, value in {**own, **metric_definitions, **others}.items()}
+    return {name: format_property_value(value) for name, value in {**own, **metric_definitions, **others}.items()}
 
 
 def _merge_options(run: Run) -> dict[str, str]:
     """The options of a merge besides its problem, as text by name."""
     options = {**_BEFORE, **run.options}
-    return {name: value_text(value) for name, value in options.items() if name not in _NO_OPTIONS}
+    return {name: format_property_value(value) for name, value in options.items() if name not in _NO_OPTIONS}
 
 
-def _defines_merge_problem(name: str) -> bool:
+def _defines_merge_problem(option_name: str) -> bool:
     """Whether an option, such as ``workload left rows``, decides what is merged."""
-    match name.split():
+    match option_name.split():
         case ["workload", field]:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
             return field in ("path", "rows", "columns", "fingerprint")  # as in `_table_identity`
-    return name in (*SIZE, "how", "workload")
+    return option_name in (*SIZE, "how", "workload")
 
 
 def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
@@ -167,7 +167,7 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
         if kind == PROBLEM:
             before, after = distinguishing_values(before, after), distinguishing_values(after, before)
         elif kind == UCX_SETTING and other_release:  # which has other settings, too
-            before, after = _common_values(before, after), _common_values(after, before)
+            before, after = _values_with_shared_names(before, after), _values_with_shared_names(after, before)
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
@@ -175,32 +175,36 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
     return tuple(different.values())
 
 
-def _common_values(values: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Those of `values` whose names `other` has, too."""
-    return {name: value for name, value in values.items() if name in other}
+def _values_with_shared_names(values: Mapping[str, str], other_values: Mapping[str, str]) -> dict[str, str]:
+    """Those of `values` whose names `other_values` has, too."""
+    return {name: value for name, value in values.items() if name in other_values}
 
 
-def have_same_problem(run: Run, other: Run) -> bool:
+def have_same_problem(run: Run, other_run: Run) -> bool:
     """Whether two runs merge the same problem or measure the same command, as far as the records of both say."""
-    old, new = run_problem(run), run_problem(other)
+    old, new = problem_definition_texts(run), problem_definition_texts(other_run)
     old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
-def joined_values(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def join_values_by_name(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The values of all mappings by name, as text; different values are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
             if value is not None:
-                values.setdefault(name, {})[value_text(value)] = None
+                values.setdefault(name, {})[format_property_value(value)] = None
     return {name: " / ".join(sorted(each)) for name, each in values.items()}
 
 
 def _machine_properties(workers: Sequence[Worker]) -> dict[str, str]:
     plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
-    properties = joined_values({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
-    properties |= joined_values({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
+    properties = join_values_by_name(
+        {name: value for name, value in each.items() if name not in _CHANGING} for each in plain
+    )
+    properties |= join_values_by_name(
+        {"stores in use": worker.stores.way} for worker in workers if worker.stores is not None
+    )
     hosts = ", ".join(sorted({worker.host for worker in workers}))
     return properties | ({"hosts": hosts} if hosts else {})
 
@@ -214,22 +218,22 @@ def _program_properties(campaign: Campaign) -> dict[str, str]:
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table_identity(name: str, table: Any) -> dict[str, object]:
+def _table_identity(table_name: str, table: Any) -> dict[str, object]:
     """The values that identify a table of files: rows and columns, path, fingerprint."""
     columns = ", ".join(column.name for column in table.columns)
     return {
-        name: f"{value_text(table.rows)} rows of {columns}",
-        name + _PATH: value_text(table.path),
-        name + _CONTENT: table.fingerprint,
+        table_name: f"{format_property_value(table.rows)} rows of {columns}",
+        table_name + _PATH: format_property_value(table.path),
+        table_name + _CONTENT: table.fingerprint,
     }
 
 
-def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
-    """The `values` of a merge problem that can distinguish it from the `other` one.
+def distinguishing_values(values: Mapping[str, _V], other_values: Mapping[str, object]) -> dict[str, _V]:
+    """The `values` of a merge problem that can distinguish it from the `other_values` one.
 
     Tables are told by what they contain, and by their paths only if one of the two results did not record that.
     """
-    both = {name.removesuffix(_CONTENT) for name in values.keys() & other.keys() if name.endswith(_CONTENT)}
+    both = {name.removesuffix(_CONTENT) for name in values.keys() & other_values.keys() if name.endswith(_CONTENT)}
     return {
         name: value
         for name, value in values.items()
@@ -237,14 +241,14 @@ def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object])
     }
 
 
-def value_text(value: object) -> str:
+def format_property_value(value: object) -> str:
     """A value of a plan or of a machine as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(value_text, value)) or "none"
+        return ", ".join(map(format_property_value, value)) or "none"
     return str(value)
 
 
@@ -266,14 +270,14 @@ class ComparedRun:
     properties: Properties
 
     @property
-    def of_command(self) -> bool:
+    def measures_command(self) -> bool:
         """Whether a command was measured, and no merge."""
         return self.run.plan.command is not None
 
     @property
-    def result_name(self) -> str:
+    def result_noun(self) -> str:
         """What the checks are of, in sentences: ``merge result``, or of a command ``result``."""
-        return "result" if self.of_command else "merge result"
+        return "result" if self.measures_command else "merge result"
 
     @property
     def has_complete_launch(self) -> bool:
@@ -281,12 +285,12 @@ class ComparedRun:
         return any(launch.complete and launch.timed for launch in self.run.launches)
 
     @cached_property
-    def failed_launches(self) -> int:
+    def failed_launch_count(self) -> int:
         """The number of failed launches of the run."""
         return sum(launch.failed for launch in self.run.launches)
 
     @cached_property
-    def verified(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether the result was checked as the plan asks for, and right."""
         return verification_state(self.run, complete_launches(self.run)) is VerificationState.VERIFIED
 
@@ -308,7 +312,7 @@ class RunPair:
     candidate: ComparedRun
 
     @property
-    def in_one_campaign(self) -> bool:
+    def is_within_one_campaign(self) -> bool:
         """Whether both are runs of one campaign, so that their launches were interleaved."""
         return self.baseline.campaign is self.candidate.campaign
 
@@ -316,12 +320,14 @@ class RunPair:
     def is_aa_comparison(self) -> bool:
         """Whether this is an A/A comparison: two runs of one campaign that differ only in the config's name."""
         old, new = self.baseline.run, self.candidate.run
-        return self.in_one_campaign and old.config.variables == new.config.variables and old.options == new.options
+        return (
+            self.is_within_one_campaign and old.config.variables == new.config.variables and old.options == new.options
+        )
 
     @cached_property
-    def forbidding_differences(self) -> tuple[RunDifference, ...]:
+    def disqualifying_differences(self) -> tuple[RunDifference, ...]:
         """The differences of the two runs that make a ratio of their figures meaningless."""
-        rules = MUST_AGREE if self.in_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
+        rules = MUST_AGREE if self.is_within_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
         return tuple(
             each
             for each in property_differences(self.baseline.properties, self.candidate.properties)
@@ -348,7 +354,7 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult if
     the result was wrong in a baseline.
     """
-    _check_campaigns(campaigns)
+    _refuse_incomparable_campaigns(campaigns)
     sources = _compared_runs_by_campaign(campaigns)
     notes: list[str] = []
     pairs = (
@@ -360,30 +366,32 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     if not usable:
         raise NothingToCompare("; ".join(dict.fromkeys(notes)))
     apart = {
-        pair: ", ".join(map(_difference_text, pair.forbidding_differences))
+        pair: ", ".join(map(_difference_text, pair.disqualifying_differences))
         for pair in usable
-        if pair.forbidding_differences
+        if pair.disqualifying_differences
     }
     differ = (f"{pair.baseline.label} and {pair.candidate.label} differ in {text}" for pair, text in apart.items())
     reasons = list(dict.fromkeys(differ))
     if reasons and not anyway:
-        names = {(each.kind, each.name) for pair in apart for each in pair.forbidding_differences}
+        names = {(each.kind, each.name) for pair in apart for each in pair.disqualifying_differences}
         reasons += [
-            f"to compare {_sweep_text(kind, name)} A,B" for kind, name in MUST_AGREE_APART if (kind, name) in names
+            f"to compare {_one_campaign_advice(kind, name)} A,B"
+            for kind, name in MUST_AGREE_APART
+            if (kind, name) in names
         ]
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
-        notes += _missing_records_notes(source, alone=len(campaigns) == 1)
+        notes += _missing_records_notes(source, single_campaign=len(campaigns) == 1)
     for campaign in campaigns:
         if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
     return RunPairSelection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
-def _sweep_text(kind: str, name: str) -> str:
+def _one_campaign_advice(property_kind: str, property_name: str) -> str:
     """The advice to compare what only one campaign can compare, without the values: ``engines, run … --engine``."""
-    things, option = ("releases of UCX", "ucx") if kind == UCX else (f"{name}s", name)
+    things, option = ("releases of UCX", "ucx") if property_kind == UCX else (f"{property_name}s", property_name)
     return f"{things}, run one campaign with all of them, such as --{option}"
 
 
@@ -395,7 +403,7 @@ def planned_run_pairs(campaign: Campaign) -> list[RunPair]:
         return []
 
 
-def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
+def _refuse_incomparable_campaigns(campaigns: Sequence[Campaign]) -> None:
     for index, campaign in enumerate(campaigns):
         if campaign.probe:
             raise UsageError(f"{campaign.folder} contains no merges, only the network measurement {campaign.probe}")
@@ -434,28 +442,28 @@ def _compared_runs_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Compa
         named_runs = list(zip(names, campaign.runs, strict=True))
         sources = []
         for name, run in named_runs:
-            twins = [each for other, each in named_runs if other == name and have_same_problem(run, each)]
-            label = name + _distinguishing_options_text(run, twins)
+            same_named_runs = [each for other, each in named_runs if other == name and have_same_problem(run, each)]
+            label = name + _distinguishing_options_text(run, same_named_runs)
             sources.append(ComparedRun(campaign, run, label, run_properties(campaign, run)))
         by_campaign.append(sources)
     return by_campaign
 
 
-def _distinguishing_options_text(run: Run, twins: Sequence[Run]) -> str:
-    """The options in which a run differs from `twins`, the runs of the same name and problem, as text."""
+def _distinguishing_options_text(run: Run, same_named_runs: Sequence[Run]) -> str:
+    """The options in which a run differs from `same_named_runs`, the runs of the same name and problem, as text."""
     names = [
         name
         for name, value in run.options.items()
-        if isinstance(value, (str, int, float)) and any(each.options.get(name) != value for each in twins)
+        if isinstance(value, (str, int, float)) and any(each.options.get(name) != value for each in same_named_runs)
     ]
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
 
-def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
+def _run_pairs_within_campaign(runs: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
     """Pair the runs of one campaign with their baselines; adds to `notes` why a run has none."""
-    first_config = sources[0].run.config.name
+    first_config = runs[0].run.config.name
     pairs: list[RunPair] = []
-    left = list(sources)
+    left = list(runs)
     while left:
         alike = [source for source in left if have_same_problem(left[0].run, source.run)]
         left = [source for source in left if source not in alike]
@@ -464,51 +472,53 @@ def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str])
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run {_same_problem_text(baseline)}")
     if not pairs:
-        differing = "command, metrics or checks" if sources[0].of_command else "rows per chunk, workers or tables"
+        differing = "command, metrics or checks" if runs[0].measures_command else "rows per chunk, workers or tables"
         raise NothingToCompare(f"no two runs of this campaign can be compared: they differ in {differing}")
     return pairs
 
 
 def _run_pairs_between_campaigns(
-    first: Sequence[ComparedRun], others: Sequence[Sequence[ComparedRun]], notes: list[str]
+    baseline_runs: Sequence[ComparedRun], candidate_runs: Sequence[Sequence[ComparedRun]], notes: list[str]
 ) -> list[RunPair]:
     """Pair the runs of other campaigns with baselines of the first; adds to `notes` why a run has none."""
     pairs: list[RunPair] = []
     unmatched: list[ComparedRun] = []
-    for candidate in (source for sources in others for source in sources):
-        alike = [source for source in first if have_same_problem(source.run, candidate.run)]
+    for candidate in (source for sources in candidate_runs for source in sources):
+        alike = [source for source in baseline_runs if have_same_problem(source.run, candidate.run)]
         if alike:
             pairs.append(RunPair(_closest_baseline(alike, candidate), candidate))
         else:
             unmatched.append(candidate)
     if not pairs:  # refused with the reasons, unless --anyway is given
-        return [RunPair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
+        return [RunPair(_closest_baseline(baseline_runs, candidate), candidate) for candidate in unmatched]
     notes += [
         f"{source.label} is not compared: no run of the baseline {_same_problem_text(source)}" for source in unmatched
     ]
     return pairs
 
 
-def _same_problem_text(source: ComparedRun) -> str:
+def _same_problem_text(compared_run: ComparedRun) -> str:
     """What a run with the same problem does, for sentences."""
-    return "measures the same command alike" if source.of_command else "merges equal tables on as many workers"
+    return (
+        "measures the same command alike" if compared_run.measures_command else "merges equal tables on as many workers"
+    )
 
 
 def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) -> ComparedRun:
     """The baseline with the same config as the candidate and, of several, with the same engine and exchange."""
     run = candidate.run
 
-    def shared_choices(source: ComparedRun) -> tuple[bool, int]:
-        ways = sum(source.run.options.get(way) == run.options.get(way) for way in WAYS)
-        return source.run.config.name == run.config.name, ways
+    def similarity_to_candidate(baseline: ComparedRun) -> tuple[bool, int]:
+        ways = sum(baseline.run.options.get(way) == run.options.get(way) for way in WAYS)
+        return baseline.run.config.name == run.config.name, ways
 
-    return max(baselines, key=shared_choices)
+    return max(baselines, key=similarity_to_candidate)
 
 
 def _can_be_compared(pair: RunPair, notes: list[str]) -> bool:
     """Whether both runs of a pair have launches to compare; if not, adds the reason to `notes`."""
     if pair.baseline.has_wrong_result:
-        named = f"the {pair.baseline.result_name} of {pair.baseline.label}"
+        named = f"the {pair.baseline.result_noun} of {pair.baseline.label}"
         raise WrongResult(f"{named} was wrong, so nothing can be compared with it")
     if not pair.baseline.has_complete_launch:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
@@ -524,15 +534,15 @@ def _difference_text(difference: RunDifference) -> str:
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _missing_records_notes(source: ComparedRun, *, alone: bool) -> Iterator[str]:
-    """Sentences about missing launches, and missing properties unless `alone`: one campaign has one machine."""
-    run = source.run
+def _missing_records_notes(compared_run: ComparedRun, *, single_campaign: bool) -> Iterator[str]:
+    """Sentences about missing launches, and missing properties unless `single_campaign`: one campaign has one machine."""
+    run = compared_run.run
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:
-        yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
+        yield f"{compared_run.label}: the records stop after {launches} of {run.planned_launches} launches"
     kinds = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
-    if source.of_command:  # what it loads, and how UCX reads its settings, is not known
+    if compared_run.measures_command:  # what it loads, and how UCX reads its settings, is not known
         kinds = {MACHINE: "machine", UCX: "UCX"}
-    missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
-    if missing and not alone:
-        yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"
+    missing = [name for kind, name in kinds.items() if kind not in compared_run.properties]  # an imported run lacks all
+    if missing and not single_campaign:
+        yield f"{compared_run.label}: the records do not describe {', '.join(missing)}; these may differ"

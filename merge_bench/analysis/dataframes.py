@@ -21,12 +21,12 @@ Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-def _parse_columns(text: str) -> dict[str, type]:
+def _parse_column_types(text: str) -> dict[str, type]:
     """The type of each column by name, from words such as ``launch:int``."""
     return {name: _TYPES[kind] for name, kind in (word.split(":") for word in text.split())}
 
 
-COLUMNS = _parse_columns("""
+COLUMNS = _parse_column_types("""
     campaign:str config:str plan:int engine:str exchange:str how:str question:str distribution:str pipeline:bool
     rows_per_chunk:int workers:int launch:int block:int complete:bool verification:str iteration:int
     time_unix_seconds:float wall_seconds:float partition_seconds:float exchange_seconds:float join_seconds:float
@@ -35,7 +35,7 @@ COLUMNS = _parse_columns("""
 """)
 """Columns of a flat table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
 
-PROBE_COLUMNS = _parse_columns("""
+PROBE_COLUMNS = _parse_column_types("""
     campaign:str config:str launch:int probe:str test:str method:str placement:str memory:str ranks:str hosts:str
     size_bytes:int count_elements:int iterations:int seconds:float bandwidth_bytes_per_second:float
     messages_per_second:float selected:str protocol:str link_limit_bytes_per_second:float wrong_elements:int
@@ -43,7 +43,7 @@ PROBE_COLUMNS = _parse_columns("""
 """)
 """Columns of a flat table of network measurements."""
 
-COMMAND_COLUMNS = _parse_columns("""
+COMMAND_COLUMNS = _parse_column_types("""
     campaign:str config:str plan:int command:str launch:int block:int complete:bool failure:str verification:str
     time_unix_seconds:float wall_seconds:float
 """)
@@ -66,17 +66,17 @@ def command_rows(campaign: Campaign) -> Rows:
         metrics = metrics_of_command(command.metrics)
         verification = verification_state(run, aggregate.complete_launches(run)).value
         for launch in run.launches:
-            cells = _launch_cells(campaign, run, launch) | {
+            cells = _launch_identity_cells(campaign, run, launch) | {
                 "command": command.line,
                 "failure": launch.failures[0].code if launch.failures else None,
                 "verification": verification,
                 "time_unix_seconds": launch.timed[0].time if launch.timed else None,
             }
-            measured = {_metric_column(metric): metric.launch_value(launch) for metric in metrics}
+            measured = {_metric_column_name(metric): metric.launch_value(launch) for metric in metrics}
             yield {name: cells[name] for name in COMMAND_COLUMNS if name in cells} | measured
 
 
-def _metric_column(metric: Metric) -> str:
+def _metric_column_name(metric: Metric) -> str:
     """The column of a command's metric: its name, unless another column has that."""
     if metric.name == WALL:
         return "wall_seconds"
@@ -90,12 +90,12 @@ def iteration_rows(campaign: Campaign) -> Rows:
         return
     for run, launch in _runs_with_launches(campaign):
         for iteration in launch.timed:
-            yield _launch_cells(campaign, run, launch) | {
+            yield _launch_identity_cells(campaign, run, launch) | {
                 "iteration": iteration.index,
                 "wall_seconds": iteration.wall_seconds,
                 "throughput": aggregate.throughput(launch, iteration),
                 "bandwidth": aggregate.iteration_bandwidth(iteration),
-                "link_fraction": aggregate.link_fraction(launch, iteration),
+                "link_fraction": aggregate.link_limit_fraction(launch, iteration),
             }
 
 
@@ -104,10 +104,10 @@ def worker_rows(campaign: Campaign) -> Rows:
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for iteration in launch.timed:
-            frames = aggregate.frames_sent(iteration.workers)
+            frames = aggregate.which_frames_were_sent(iteration.workers)
             for worker in iteration.workers:
                 bandwidth = aggregate.worker_bandwidth(worker, frames)
-                yield _launch_cells(campaign, run, launch) | {
+                yield _launch_identity_cells(campaign, run, launch) | {
                     "iteration": iteration.index,
                     "rank": worker.rank,
                     "host": hosts.get(worker.rank),
@@ -136,7 +136,7 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
         }
         for (sender, receiver), figures in aggregate.worker_pair_figures([launch]).items():
             lane = by_pair.get((sender, receiver))
-            yield _launch_cells(campaign, run, launch) | {
+            yield _launch_identity_cells(campaign, run, launch) | {
                 "from_rank": sender,
                 "to_rank": receiver,
                 "bytes": float(figures.bytes),
@@ -155,7 +155,7 @@ def launch_rows(campaign: Campaign) -> Rows:
     for run, launch in _runs_with_launches(campaign):
         phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
-        yield _launch_cells(campaign, run, launch) | {
+        yield _launch_identity_cells(campaign, run, launch) | {
             "failure": launch.failures[0].code if launch.failures else None,
             "iterations": len(launch.timed),
             "wall_seconds": aggregate.launch_median(launch, aggregate.wall_seconds),
@@ -163,7 +163,7 @@ def launch_rows(campaign: Campaign) -> Rows:
             "bandwidth": aggregate.launch_median(launch, aggregate.bandwidth),
             **{f"{name}_seconds": seconds for name, seconds in phases.items()},
             "link_limit": aggregate.link_limit([launch]),
-            "link_fraction": aggregate.launch_median(launch, aggregate.link_fraction),
+            "link_fraction": aggregate.launch_median(launch, aggregate.link_limit_fraction),
             "peak_memory_bytes": max(peaks, default=None),
             "gpu_joules_per_merge": energy.gpu_joules_per_merge(launch),
             "cpu_joules_per_merge": energy.cpu_joules_per_merge(launch),
@@ -194,19 +194,19 @@ def probe_rows(campaign: Campaign) -> Rows:
             }
 
 
-def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
+def make_flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
     """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
     Of a command it has a row for each launch. Raises UsageError if nothing was measured, or if there are two or more of
     merges, network measurements and commands, whose columns differ.
     """
-    kinds = {_kind_of_table(campaign) for campaign in campaigns}
+    kinds = {_table_kind_of_campaign(campaign) for campaign in campaigns}
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(sorted(kinds))} have different columns; export them into separate files")
     columns, make = _TABLES[kinds.pop()]
     measured = (row for campaign in campaigns for row in make(campaign))
     if make is command_rows:  # whose metrics have a person's names
-        columns = {**columns, **dict.fromkeys(map(_metric_column, _metrics_besides_wall(campaigns)), float)}
+        columns = {**columns, **dict.fromkeys(map(_metric_column_name, _metrics_besides_wall_time(campaigns)), float)}
         named = measured
     else:
         named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
@@ -245,14 +245,14 @@ _TABLES: Mapping[str, tuple[Mapping[str, type], Callable[[Campaign], Rows]]] = {
 """By what was measured, the columns of a flat table and its rows."""
 
 
-def _kind_of_table(campaign: Campaign) -> str:
+def _table_kind_of_campaign(campaign: Campaign) -> str:
     """What a campaign measured: a key of `_TABLES`."""
     if campaign.probe is not None:
         return "network measurements"
     return "merges" if campaign.command is None else "commands"
 
 
-def _metrics_besides_wall(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
+def _metrics_besides_wall_time(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
     """The metrics of all commands that have columns of their own."""
     commands = (plan.command for campaign in campaigns for plan in campaign.plans if plan.command is not None)
     return (metric for each in commands for metric in metrics_of_command(each.metrics) if metric.name != WALL)
@@ -269,7 +269,7 @@ def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
     return ((run, launch) for run in campaign.runs for launch in run.launches)
 
 
-def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
+def _launch_identity_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
     """The cells that identify a launch, by column; `complete`: reports use complete launches only."""
     return {
         "campaign": campaign.head.campaign_id,

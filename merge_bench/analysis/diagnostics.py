@@ -18,7 +18,7 @@ from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerF
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import outlier_flags
-from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
+from merge_bench.analysis.transports import host_staging_warnings, traffic_contradiction_warnings
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
@@ -87,7 +87,7 @@ class Straggler:
     excess: float
 
     @property
-    def factor(self) -> float:
+    def slowdown_factor(self) -> float:
         """How many times as long as the other ranks' median the phase takes this rank."""
         return self.seconds / self.others if self.others > 0 else float("inf")
 
@@ -101,7 +101,7 @@ class SlowLink:
     others: float
 
     @property
-    def factor(self) -> float:
+    def slowdown_factor(self) -> float:
         """How many times as fast the other ranks exchange data among each other."""
         return self.others / self.rate if self.rate > 0 else float("inf")
 
@@ -183,22 +183,24 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     return max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
 
 
-def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
+def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
     """The rank with which all others exchange data far more slowly than among each other; ``None`` if there is none.
 
-    All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
+    All ranks wait for it, so the times of phases do not show it; single pairs do. `pair_rates`: bytes per second by
     (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
     likewise. ``None`` below three ranks, where the rates do not show whose link it is.
     """
     links: list[SlowLink] = []
-    for rank in sorted({rank for pair in rates for rank in pair}):
+    for rank in sorted({rank for pair in pair_rates for rank in pair}):
         for within in (False, True):
-            alike = {pair: rate for pair, rate in rates.items() if (hosts.get(pair[0]) == hosts.get(pair[1])) == within}
+            alike = {
+                pair: rate for pair, rate in pair_rates.items() if (hosts.get(pair[0]) == hosts.get(pair[1])) == within
+            }
             own = [rate for pair, rate in alike.items() if rank in pair]
             others = [rate for pair, rate in alike.items() if rank not in pair]
             if own and others and median(others) > SLOW_LINK * median(own):
                 links.append(SlowLink(rank, median(own), median(others)))
-    return max(links, key=lambda link: link.factor) if links else None
+    return max(links, key=lambda link: link.slowdown_factor) if links else None
 
 
 def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
@@ -207,10 +209,10 @@ def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
     numbers = [value for _, value in ordered]
     low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
 
-    def median_without(place: int) -> float:
-        return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
+    def median_of_others(position: int) -> float:
+        return (numbers[low + (position <= low)] + numbers[high + (position <= high)]) / 2
 
-    return {rank: median_without(place) for place, (rank, _) in enumerate(ordered)}
+    return {rank: median_of_others(place) for place, (rank, _) in enumerate(ordered)}
 
 
 BUSY_HOST = "busy-host"
@@ -229,15 +231,18 @@ def warnings_of_run(
     run: Run,
     counted_launches: Sequence[Launch],
     workers: Sequence[WorkerFigures],
-    state: VerificationState,
+    verification_state: VerificationState,
 ) -> list[Caution]:
     """All warnings about a run: first those in its records, then those that follow from its figures, each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
-        recorded += busy_launch_warnings(campaign.launches)
+    if any(
+        launches_started_on_busy_host(run.launches)
+    ):  # launch 0 has a warning of its own; one for all other launches
+        recorded += busy_launch_start_warnings(campaign.launches)
     verification = (
-        [(_UNVERIFIED if run.plan.command is None else _UNVERIFIED_COMMAND)[state]]
-        if state in _UNVERIFIED and (counted_launches or state is not VerificationState.MISSING)
+        [(_UNVERIFIED if run.plan.command is None else _UNVERIFIED_COMMAND)[verification_state]]
+        if verification_state in _UNVERIFIED
+        and (counted_launches or verification_state is not VerificationState.MISSING)
         else []
     )
     judged = [] if run.plan.runtime_filter else counted_launches  # the filter's messages are not recorded
@@ -246,14 +251,14 @@ def warnings_of_run(
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted_launches if launch.lanes]
-    staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
+    staged = [caution for line in lines for caution in host_staging_warnings(line.pairs, line.protocols)]
     from_figures = itertools.chain(
-        _failure_warnings(run),
+        _failed_launch_warnings(run),
         link_limit_exceeded_warnings(counted_launches),
         _slow_link_warnings(counted_launches, workers, name),
         throttling_warnings(counted_launches),
         _rank_warnings(run, counted_launches, workers, name),
-        _outlier_warnings(counted_launches, several=several),
+        _outlier_warnings(counted_launches, name_configs=several),
     )
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
@@ -354,7 +359,7 @@ _UNVERIFIED_COMMAND = _UNVERIFIED | {
 }
 
 
-def _failure_warnings(run: Run) -> Iterator[Caution]:
+def _failed_launch_warnings(run: Run) -> Iterator[Caution]:
     """A warning with the number of failed launches of a run; none if all succeeded."""
     failed = sum(launch.failed for launch in run.launches)
     if not failed:
@@ -383,14 +388,14 @@ def _slow_link_warnings(
         yield Caution(
             "straggler",
             f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config_name)} exchanges data at only"
-            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
+            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.slowdown_factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
 def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
     """A warning if the exchange was faster than what was measured as the link limit."""
-    fraction = aggregate.run_median(launches, aggregate.link_fraction)
+    fraction = aggregate.run_median(launches, aggregate.link_limit_fraction)
     if fraction is not None and fraction > EXCEEDED:
         yield Caution(
             "limit-exceeded",
@@ -429,7 +434,7 @@ def _rank_warnings(
             "straggler",
             f"{_rank_label(slow.rank, hosts[slow.rank], config_name)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
-            f" {slow.factor:.2f})",
+            f" {slow.slowdown_factor:.2f})",
             _straggler_remedy(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
         )
 
@@ -449,10 +454,10 @@ def _rank_label(rank: int, host: str, config_name: str) -> str:
     return f"rank {rank} ({host})" + (f" with {config_name}" if config_name else "")
 
 
-def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
-    """A warning that names the iterations with outlying times; `several`: name their configs too."""
+def _outlier_warnings(launches: Sequence[Launch], *, name_configs: bool) -> Iterator[Caution]:
+    """A warning that names the iterations with outlying times; `name_configs`: name their configs too."""
     flagged = [
-        (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
+        (f"{launch.index} ({launch.key[0]})" if name_configs and launch.key else str(launch.index), iteration.index)
         for launch in launches
         for iteration, far in zip(launch.timed, outlier_flags([i.wall_seconds for i in launch.timed]), strict=True)
         if far
@@ -468,13 +473,13 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
 def busy_host_warnings(campaign: Campaign) -> list[WarningLine]:
     """The warnings that other processes kept a host of the campaign busy."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
-    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
+    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_start_warnings(campaign.launches)]
 
 
-def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
+def busy_launch_start_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
     """One warning that names the launches after the first that began on a busy host; none if there are no such."""
-    loads = _other_loads_by_launch(launches)
-    busy = {index: load for index, load in busy_host_loads(launches).items() if index}
+    loads = _host_load_by_launch(launches)
+    busy = {index: load for index, load in busy_host_load_by_launch(launches).items() if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -489,18 +494,18 @@ def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
     return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
 
 
-def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
+def launches_started_on_busy_host(launches: Sequence[Launch]) -> list[int]:
     """The indexes of the launches that began on a busy host."""
-    return list(busy_host_loads(launches))
+    return list(busy_host_load_by_launch(launches))
 
 
-def busy_host_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def busy_host_load_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes at the start of each launch that began on a busy host, by the launch's index."""
     return {
-        index: load for index, load in _other_loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
+        index: load for index, load in _host_load_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
     }
 
 
-def _other_loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def _host_load_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes at the start of each launch, by the launch's index."""
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}

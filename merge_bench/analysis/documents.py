@@ -40,7 +40,7 @@ class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
+class RatioInterval(msgspec.Struct, frozen=True, kw_only=True):
     """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k."""
 
     low: float
@@ -48,7 +48,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     level: float
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class MedianValue(msgspec.Struct, frozen=True, kw_only=True):
     """The median of a metric over the complete launches of a baseline or candidate, in the unit of the comparison."""
 
     median: float | None
@@ -57,7 +57,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     failed_launches: int
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RatioPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ratio of candidate to baseline in one block; unpaired, of one candidate launch to the baseline's median."""
 
     block: int | None = None
@@ -65,7 +65,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ratio: float
 
     @property
-    def label(self) -> str:
+    def block_or_launch_label(self) -> str:
         """The name of the block or launch, such as ``block 3`` or ``launch 3``."""
         return f"launch {self.launch}" if self.block is None else f"block {self.block}"
 
@@ -84,7 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     reason: str | None
     ratio: float | None
-    interval: Interval | None
+    interval: RatioInterval | None
     confidence: float | None
     launches: int
     more_launches: int | None
@@ -96,13 +96,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     aa: bool
     paired: bool | None
     verified: bool
-    baseline_value: Value
-    candidate_value: Value | None
-    points: list[Point]
+    baseline_value: MedianValue
+    candidate_value: MedianValue | None
+    points: list[RatioPoint]
     caveats: list[str]
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class PropertyDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A property in which the two compared runs differ, with the value of each; null: that run does not have it."""
 
     pair: int
@@ -125,13 +125,13 @@ class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float
     alpha: float
     comparisons: list[Comparison]
-    differences: list[Difference]
+    differences: list[PropertyDifference]
     notes: list[str]
     verified: bool
     error: Failure | None = None
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Median over launches with its 95 % interval, null below 6 launches; quartiles and extremes over iterations."""
 
     median: float | None
@@ -153,7 +153,7 @@ class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
     mean: float | None
 
 
-class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
+class BandwidthSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Bandwidth of an iteration: harmonic mean over workers, the slowest and the fastest; of each, the median.
 
     So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
@@ -164,10 +164,10 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
     min: float | None
     max: float | None
     per_worker: list[WorkerBandwidth]
-    spread: Spread | None = None
+    spread: MetricSummary | None = None
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class LinkUtilization(msgspec.Struct, frozen=True, kw_only=True):
     """The measured link limit, and the share of it that the merge's exchange reached."""
 
     limit_bytes_per_second: float
@@ -180,7 +180,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     silent_ranks: list[int] = []
 
 
-class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryCopyRates(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per second at which a worker copies memory, and the shares of it that partition and join reached."""
 
     copy_bytes_per_second: float
@@ -215,30 +215,30 @@ class PairTransports(msgspec.Struct, frozen=True, kw_only=True):
     transports: list[str]
 
 
-class Protocols(msgspec.Struct, frozen=True, kw_only=True):
+class SelectedProtocols(msgspec.Struct, frozen=True, kw_only=True):
     """The protocols that UCX uses between `pairs` of ranks, by kind of memory and message size."""
 
     pairs: list[tuple[int, int]]
     ranges: list[SizeRange]
 
 
-class DeviceBytes(msgspec.Struct, kw_only=True):
+class NetworkDeviceBytes(msgspec.Struct, kw_only=True):
     """Bytes that a network device of a host sent and received, by its counters."""
 
     sent: int = 0
     received: int = 0
 
 
-class Traffic(msgspec.Struct, kw_only=True):
+class CountedTraffic(msgspec.Struct, kw_only=True):
     """Bytes that the ranks of a host sent to others, and the bytes that its network devices counted meanwhile."""
 
     host: str
     during: str
     sent: int = 0
-    devices: dict[str, DeviceBytes] = {}
+    devices: dict[str, NetworkDeviceBytes] = {}
 
 
-class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory and input of one worker, in bytes."""
 
     rank: int
@@ -250,11 +250,11 @@ class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
     input: int | None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The largest peak memory of any worker, and that of each, in bytes."""
 
     max: int | None
-    per_worker: list[WorkerPeak]
+    per_worker: list[WorkerPeakMemory]
 
 
 class GpuEnergy(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +293,7 @@ class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
 EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
 
 
-class Energy(msgspec.Struct, frozen=True, kw_only=True):
+class MergeEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one merge in joules: that of the timed iterations ÷ their number, median over launches.
 
     `joules_per_merge`: of all parts that `counts` names; null if nothing could be read, or not the GPUs that the merge
@@ -309,7 +309,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostEnergy]
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasurementCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How much was measured: launches that count, their timed iterations and warm-ups, bytes of an iteration."""
 
     launches: int = 0
@@ -320,7 +320,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class VerificationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the merge result is correct, and what the first failed check, or else the last check, compared."""
 
     state: Literal["verified", "off", "imported", "missing", "wrong"] = "missing"
@@ -334,13 +334,13 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str] = []
 
 
-class CommandFigure(msgspec.Struct, frozen=True, kw_only=True):
+class CommandMetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The values of one metric of a command, in its unit, which is empty if unknown."""
 
     name: str
     unit: str
     better: Literal["more", "less"]
-    spread: Spread
+    spread: MetricSummary
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,25 +361,25 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanOptions
     verified: bool
     result_rows: int | None
-    wall_seconds: Spread
-    throughput_bytes_per_second: Spread
-    bandwidth_bytes_per_second: Bandwidth
+    wall_seconds: MetricSummary
+    throughput_bytes_per_second: MetricSummary
+    bandwidth_bytes_per_second: BandwidthSummary
     phases_seconds: Phases
     bottleneck: Bottleneck | None
-    link: Link | None
-    memory_rate: MemoryRate | None
+    link: LinkUtilization | None
+    memory_rate: MemoryCopyRates | None
     lanes: list[PairTransports]
     requested_transports: dict[str, str]
-    protocols: list[Protocols]
-    traffic: list[Traffic]
-    peak_memory_bytes: Memory
+    protocols: list[SelectedProtocols]
+    traffic: list[CountedTraffic]
+    peak_memory_bytes: PeakMemory
     imported: ImportedFrom | None
     warnings: list[Caution]
     error: Failure | None
-    measured: Measured = Measured()
-    verification: Verification = Verification()
-    energy: Energy | None = None
-    metrics: list[CommandFigure] | msgspec.UnsetType = msgspec.UNSET
+    measured: MeasurementCounts = MeasurementCounts()
+    verification: VerificationSummary = VerificationSummary()
+    energy: MergeEnergy | None = None
+    metrics: list[CommandMetricSummary] | msgspec.UnsetType = msgspec.UNSET
     comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -402,7 +402,7 @@ def run_documents(document: Document) -> Sequence[RunDocument]:
     return document.runs if isinstance(document, SweepDocument) else (document,)
 
 
-def command_figures(document: RunDocument) -> Sequence[CommandFigure]:
+def command_metric_summaries(document: RunDocument) -> Sequence[CommandMetricSummary]:
     """The figures of a command's metrics, the main one first; none of a merge."""
     return () if isinstance(document.metrics, msgspec.UnsetType) else document.metrics
 
@@ -415,7 +415,7 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class CheckedRelease(msgspec.Struct, frozen=True, kw_only=True):
+class UcxReleaseCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How a release of UCX reads a config; `variables`: those of the config that it reads otherwise than `ucx`."""
 
     ucx: str
@@ -423,7 +423,7 @@ class CheckedRelease(msgspec.Struct, frozen=True, kw_only=True):
     variables: list[VariableState]
 
 
-class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `check --json`: how UCX reads a config, and the errors with which `run` would refuse it.
 
     `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
@@ -438,7 +438,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: list[Conflict]
     errors: list[str]
     warnings: list[str]
-    releases: list[CheckedRelease] = []
+    releases: list[UcxReleaseCheck] = []
 
 
 class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -449,7 +449,7 @@ class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class CachedUcx(msgspec.Struct, frozen=True, kw_only=True):
+class CachedUcxRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A release of UCX in the user's cache; `sha256`: of the wheel that it was installed from."""
 
     version: str
@@ -467,7 +467,7 @@ class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_version: Literal[1] = 1
     configs: list[ShippedFile]
     space: ShippedFile
-    ucx: list[CachedUcx] = []
+    ucx: list[CachedUcxRelease] = []
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -482,7 +482,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Binding] = []
 
 
-class Pair(PairTransports, frozen=True, kw_only=True):
+class PairTransportsAndProtocols(PairTransports, frozen=True, kw_only=True):
     """The transports and protocols that UCX selected from one worker to another."""
 
     protocols: list[SizeRange]
@@ -497,6 +497,6 @@ class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_version: Literal[1] = 1
     requested: dict[str, str]
     available: dict[str, dict[str, list[str]]]
-    pairs: list[Pair]
+    pairs: list[PairTransportsAndProtocols]
     bindings: list[Binding] = []
     warnings: list[Caution]

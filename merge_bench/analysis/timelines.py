@@ -119,7 +119,7 @@ def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int,
                 yield worker.rank, batch, batch.peer, end
 
 
-def iteration_to_draw(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, TimelineIteration] | None:
+def iteration_nearest_to_median(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, TimelineIteration] | None:
     """The recorded iteration whose wall-clock time is nearest to the run's median; None if none was recorded."""
     counted = aggregate.complete_launches(run)
     wall = aggregate.run_median(counted, aggregate.wall_seconds)

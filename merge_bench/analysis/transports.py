@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
-from merge_bench.analysis.documents import DeviceBytes, PairTransports, Protocols, Traffic
+from merge_bench.analysis.documents import CountedTraffic, NetworkDeviceBytes, PairTransports, SelectedProtocols
 from merge_bench.config import allowed_transports
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch
@@ -59,7 +59,7 @@ def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
     return [by_pair[key] for key in sorted(by_pair)]
 
 
-def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[Protocols]:
+def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[SelectedProtocols]:
     """The protocols that UCX selected by memory and message size, each list with the pairs of workers that have it.
 
     Where launches differ, a pair is in several entries.
@@ -70,12 +70,12 @@ def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[Protocols]:
         for pair in line.pairs:
             if pair.protocols is not None:
                 tables[pair.protocols].add((pair.from_rank, pair.to_rank))
-    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
+    return [SelectedProtocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
 
 
-def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
+def counted_traffic(launches: Sequence[Launch]) -> list[CountedTraffic]:
     """The bytes that each host's ranks sent and its network devices counted, by host and period, over `launches`."""
-    by_host: dict[tuple[str, str], Traffic] = {}
+    by_host: dict[tuple[str, str], CountedTraffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
@@ -85,10 +85,12 @@ def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
             else:
                 exchanged = dict(sent_bytes_by_rank([launch]))
             for host in line.hosts:
-                counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
+                counted_on = by_host.setdefault(
+                    (host.host, line.during), CountedTraffic(host=host.host, during=line.during)
+                )
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = counted_on.devices.setdefault(device.device, DeviceBytes())
+                    counted = counted_on.devices.setdefault(device.device, NetworkDeviceBytes())
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
     return [by_host[key] for key in sorted(by_host)]
@@ -121,12 +123,12 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
     expected = _expected_traffic_by_host(launch.lanes, sent, hosts)
     for host in counted.hosts:
-        if contradiction := _contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
+        if contradiction := _traffic_contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
             message = f"on {host.host} UCX selected {contradiction} sent"
             yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
-def carriers_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tuple[str, str]]:
+def possible_transports_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tuple[str, str]]:
     """The transports, each with its device, that may carry the messages from one rank to another."""
     ranges = lanes_line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
@@ -148,7 +150,7 @@ def _expected_traffic_by_host(
         size, of_host = sent_bytes[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
-        all_carriers = carriers_of_pair(pair, lanes_line)
+        all_carriers = possible_transports_of_pair(pair, lanes_line)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
         host = by_host.setdefault(of_host, _ExpectedTraffic())
         host.total += size
@@ -164,7 +166,7 @@ def _expected_traffic_by_host(
     return by_host
 
 
-def _contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
+def _traffic_contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
     """A text with what UCX selected on a host and what its devices counted instead; empty if they agree."""
     if expected.total < LEAST_BYTES:
         return ""
@@ -187,7 +189,7 @@ def _joined_names(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def staged_memory_warnings(pairs: Sequence[LanePair], protocols: Sequence[Sequence[SizeRange]]) -> list[Caution]:
+def host_staging_warnings(pairs: Sequence[LanePair], protocols: Sequence[Sequence[SizeRange]]) -> list[Caution]:
     """One warning about the pairs of workers between which UCX copies GPU memory through the host; [] if none.
 
     Only the largest messages count: small ones are copied on purpose.

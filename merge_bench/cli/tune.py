@@ -145,7 +145,9 @@ def tune(
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
+        step = step_as_typed(
+            next_step_after_tuning(campaign, result, config_path=written, seconds_to_decide=enough_seconds)
+        )
         print_tuning(
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
         )

@@ -13,20 +13,20 @@ import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.comparable_runs import NotComparable
-from merge_bench.analysis.compare import compare_campaigns, metrics_of
+from merge_bench.analysis.compare import common_metrics, compare_campaigns
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import make_data_frame
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
-from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
+from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, campaign_status_text
 from merge_bench.report.page.results import (
-    SourceRun,
-    group_by_command,
-    group_by_problem,
+    ReportedRun,
+    group_runs_by_command,
+    group_runs_by_problem,
+    make_reported_runs,
     published_bars,
-    source_runs,
 )
 from merge_bench.report.run import main_metric_name
 from merge_bench.units import plural
@@ -90,7 +90,7 @@ def campaigns_data_frame(
         "Problem": [_problem_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
-        "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
+        "Status": ["deleted" if entry.id in gone else campaign_status_text(entry, each) for entry, each in listed],
         "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
@@ -112,11 +112,11 @@ def make_results_content(
     notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return ResultsContent(notes=tuple(notes), problems=problems)
-    all_sources = source_runs(campaigns)
+    all_sources = make_reported_runs(campaigns)
     sources = [source for source in all_sources if source.run.plan.command is None]
-    commands = group_by_command([source for source in all_sources if source.run.plan.command is not None])
+    commands = group_runs_by_command([source for source in all_sources if source.run.plan.command is not None])
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
-    shown_problems = group_by_problem(sources)
+    shown_problems = group_runs_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
@@ -143,9 +143,9 @@ def make_results_content(
     return replace(content, charts=tuple(add_source_lines(content.charts, campaigns)))
 
 
-def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
+def _figure_columns(sources: Sequence[ReportedRun]) -> list[Column]:
     """The columns of a table with a row for each config and problem: medians over launches, in GiB/s."""
-    problems = [(name, source) for name, found in group_by_problem(sources).items() for source in found]
+    problems = [(name, source) for name, found in group_runs_by_problem(sources).items() for source in found]
     several = len({name for name, _ in problems}) > 1
     rows = []
     for name, source in problems:
@@ -155,31 +155,31 @@ def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
     return columns_from_rows(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
 
 
-def _command_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
+def _command_columns(command: str, runs: Sequence[ReportedRun]) -> list[Column]:
     """The columns of a table with a row for each run of a command: the medians of its metrics, over launches."""
     columns = [Column(command, [source.label for source in runs], text=True)]
-    for metric in metrics_of(source.run for source in runs):
+    for metric in common_metrics(source.run for source in runs):
         unit = ShownUnit.of(metric.unit)
         medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
         columns.append(Column(unit.heading(metric.name), [unit.format_value(median) for median in medians]))
     columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
-    failed = [source.of_command.failed_launches for source in runs]
+    failed = [source.as_command_run.failed_launch_count for source in runs]
     return [*columns, Column("Failed", [str(count) for count in failed] if any(failed) else [])]
 
 
-def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Chart]:
+def _command_charts(commands: Mapping[str, Sequence[ReportedRun]]) -> Iterator[Chart]:
     """Yield charts of commands: of every metric its medians, if there are several runs, and each launch."""
     for command, runs in islice(commands.items(), _MOST_PROBLEMS):
-        for metric in metrics_of(source.run for source in runs):
+        for metric in common_metrics(source.run for source in runs):
             name = command if len(commands) > 1 else ""
             charts = [metric_chart(runs, metric, name)] if len(runs) > 1 else []
             yield from (chart for chart in [*charts, launches_chart(runs, metric, name)] if not chart.empty)
 
 
 def _metric_charts(
-    sources: Sequence[SourceRun], metric: str, axis: str, cells: Sequence[published.MergeResult]
+    sources: Sequence[ReportedRun], metric: str, axis: str, cells: Sequence[published.PublishedMergeResult]
 ) -> list[Chart]:
-    problems = group_by_problem(sources)
+    problems = group_runs_by_problem(sources)
     if axis == OF_LINK:
         return [chart for chart in [merge.rates_chart(merge.OF_LINK, problems, {})] if not chart.empty]
     beside = published_bars(cells, METRICS[metric], sources)
@@ -359,7 +359,7 @@ class ResultsView:
         listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in names)
         new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
-        return campaigns_data_frame(self._placed, self._cache.known_figures, gone=placed - current.keys())
+        return campaigns_data_frame(self._placed, self._cache.cached_figures, gone=placed - current.keys())
 
     def _chosen_content(
         self, chosen: tuple[ResultEntry, ...], metric: str, axis: str, datasets: tuple[str, ...]

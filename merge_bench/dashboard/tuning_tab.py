@@ -282,12 +282,12 @@ class TuningView:
         return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
     def _measured_nothing(self, entry: ResultEntry) -> bool:
-        figures = self._cache.known_figures(entry)
+        figures = self._cache.cached_figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
     def _choice_label(self, entry: ResultEntry) -> str:
         """The label of a tuning in the list: ``default · not decided``."""
-        figures = self._cache.known_figures(entry) or CampaignFigures()
+        figures = self._cache.cached_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
         nothing = ", nothing measured" * self._measured_nothing(entry)
         return f"{join_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"

@@ -16,7 +16,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
 from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
-from merge_bench.report.command import runs_of_command_by_rank
+from merge_bench.report.command import command_runs_best_first
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import open_page
@@ -67,7 +67,7 @@ class CampaignFigures:
     main_metric: tuple[str, str] | None = None
 
 
-def status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
+def campaign_status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
     """The status of a campaign as text: how it ended; if it ended well, whether its results are verified."""
     if figures.verified == "WRONG" or entry.status != DONE:
         return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
@@ -92,7 +92,7 @@ class CampaignCache:
         with self._lock:
             return [self._load_campaign(entry) for entry in entries]
 
-    def known_figures(self, entry: ResultEntry) -> CampaignFigures | None:
+    def cached_figures(self, entry: ResultEntry) -> CampaignFigures | None:
         """Return the figures of a campaign; None if it was not read since its records changed."""
         stored = self._figures.get(entry.folder)
         return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
@@ -105,10 +105,10 @@ class CampaignCache:
                 entry.head is None
                 or entry.written
                 or entry.size > self._small_bytes
-                or self.known_figures(entry) is not None
+                or self.cached_figures(entry) is not None
             ):
                 continue
-            self._store_figures(entry, _read_to_end(CampaignFollower(entry.folder, lean=True)))
+            self._store_figures(entry, _read_campaign_to_end(CampaignFollower(entry.folder, lean=True)))
             left -= entry.size
             if left <= 0:
                 break
@@ -118,7 +118,7 @@ class CampaignCache:
         follower = self._followers.pop(entry.folder, None) or CampaignFollower(
             entry.folder, lean=True, limit=self._limit_bytes
         )
-        campaign = _read_to_end(follower)
+        campaign = _read_campaign_to_end(follower)
         self._followers[entry.folder] = follower
         while len(self._followers) > 1 and sum(one.offset for one in self._followers.values()) > self._most_bytes:
             self._followers.popitem(last=False)
@@ -127,11 +127,11 @@ class CampaignCache:
         return LoadedCampaign(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
     def _store_figures(self, entry: ResultEntry, campaign: Campaign | None) -> None:
-        figures = _figures_of(campaign) if campaign is not None else CampaignFigures()
+        figures = _make_campaign_figures(campaign) if campaign is not None else CampaignFigures()
         self._figures[entry.folder] = (entry.size, entry.modified), figures
 
 
-def _figures_of(campaign: Campaign) -> CampaignFigures:
+def _make_campaign_figures(campaign: Campaign) -> CampaignFigures:
     counted = [(run, launches) for run in campaign.runs if (launches := aggregate.complete_launches(run))]
     states = {verification_state(run, launches) for run, launches in counted}
     verified = (
@@ -144,8 +144,8 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         else "no"
     )
 
-    def median_gib_per_second(launches: Sequence[Launch], value: aggregate.IterationFigure) -> float | None:
-        median = aggregate.run_median(launches, value)
+    def median_gib_per_second(launches: Sequence[Launch], iteration_metric: aggregate.IterationMetric) -> float | None:
+        median = aggregate.run_median(launches, iteration_metric)
         return median / GIB if median else None
 
     rates = [
@@ -167,7 +167,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
     if campaign.command is not None:
-        figures = _figures_of_command(campaign, best)
+        figures = _make_command_figures(campaign, best)
         return replace(figures, verified=verified, launches=measured, outcome=outcome)
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.labels, strict=True))
@@ -179,10 +179,10 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
-def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
+def _make_command_figures(campaign: Campaign, config_name: str) -> CampaignFigures:
     """The main metric of a command: of the run of this config, or without such a run of the one that is best in it."""
-    runs = runs_of_command_by_rank(campaign)
-    label, run = next((each for each in runs if each[1].config.name == config), runs[0])
+    runs = command_runs_best_first(campaign)
+    label, run = next((each for each in runs if each[1].config.name == config_name), runs[0])
     metric = main_metric(run)
     value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
     shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
@@ -193,7 +193,7 @@ def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
     )
 
 
-def _read_to_end(follower: CampaignFollower) -> Campaign | None:
+def _read_campaign_to_end(follower: CampaignFollower) -> Campaign | None:
     """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
     while follower.has_more:
@@ -220,11 +220,11 @@ def print_results_list(folder: Path) -> None:
     with open_page() as page:
         for entry in entries:
             (began,) = short_time_texts([entry.started], clock=True)  # the folder's name has the year
-            figures = cache.known_figures(entry) or CampaignFigures()
+            figures = cache.cached_figures(entry) or CampaignFigures()
             rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
             metric, rate = figures.main_metric or ("", rate)
             page.add_unwrapped(
-                f"{began:12}  {status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
+                f"{began:12}  {campaign_status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
             )
             title = (f"{metric} of " if metric else "") + title_of_entry(entry, figures.measured)
             what = filter(None, (title, unusual_engines_text(entry.plans)))

@@ -181,7 +181,7 @@ def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
 def show_history(service: Service, authorized: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(authorized.value)
-    return load_history([service.results.path], most=query.pop("limit"), **query)
+    return load_history([service.results.path], most_series=query.pop("limit"), **query)
 
 
 def health(service: Service, authorized: AuthorizedRequest) -> d.Health:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from merge_bench.analysis.compare import METRIC, METRICS, Metric, metrics_of_command
-from merge_bench.analysis.statistics import Effect, paired_effect
+from merge_bench.analysis.statistics import EffectEstimate, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import TuneLine
@@ -201,7 +201,7 @@ class Contest:
             self.ratios.append(math.log(candidate.value / against.value))
 
     @property
-    def effect(self) -> Effect | None:
+    def effect(self) -> EffectEstimate | None:
         """The paired effect; None before the first complete block."""
         return paired_effect(self.ratios) if self.ratios else None
 

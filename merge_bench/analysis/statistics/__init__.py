@@ -3,7 +3,7 @@
 Nothing is assumed normal and nothing is dropped.
 
 The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. Of one
-sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an `Effect` says
+sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an `EffectEstimate` says
 how much better one config is than another: the ratio, its interval, its p value; `verdict` judges it. `docs/compare.md`
 has the formulas.
 
@@ -43,7 +43,7 @@ FAR_OUT = 3.0
 
 
 @dataclass(frozen=True)
-class Interval:
+class MedianInterval:
     """A confidence interval of a median, from `low` to `high`, the values at `ranks` of the sorted sample, from 1.
 
     `coverage`: the exact probability that such an interval holds the median, for any continuous distribution.
@@ -79,7 +79,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> MedianInterval | None:
     """The rank-based confidence interval of the median, or ``None`` where there are too few values.
 
     The interval from the k-th smallest to the k-th largest of n values holds the median with probability
@@ -91,7 +91,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"{confidence} is no confidence")
     n = len(values)
-    interval: Interval | None = None
+    interval: MedianInterval | None = None
     tail = 0  # number of the 2**n outcomes with at most k - 1 values below the median
     ordered = sorted(values)
     for k in range(1, n // 2 + 1):
@@ -99,7 +99,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         coverage = 1.0 - 2 * tail / 2**n
         if coverage < confidence:
             break
-        interval = Interval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
+        interval = MedianInterval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
     return interval
 
 
@@ -137,7 +137,7 @@ EXACT = 100
 
 
 @dataclass(frozen=True)
-class Effect:
+class EffectEstimate:
     """The effect of a candidate config against a baseline, in natural logarithms of ratios.
 
     `points`: what people are shown, the log-ratio of each block; unpaired, of each candidate launch to the baseline's
@@ -172,43 +172,49 @@ class Effect:
         return (self.averages[k - 1], self.averages[-k]) if k else None
 
     @property
-    def smaller_sample_launches(self) -> int:
+    def smaller_sample_size(self) -> int:
         """The number of launches in the smaller of the two samples, on which the verdict rests."""
         return min(self.launches)
 
 
-def paired_effect(log_ratios: Sequence[float]) -> Effect:
+def paired_effect(log_ratios: Sequence[float]) -> EffectEstimate:
     """The effect of a candidate whose launches share blocks with the baseline's: one log-ratio for each block.
 
     Raises ValueError if there is none, or one is not finite.
     """
-    points = _checked_finite(log_ratios)
+    points = _require_finite(log_ratios)
     n = len(points)
     averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(points, 2))
-    spread = math.sqrt(_squared_deviations(points) / (n - 1)) if n > 1 else None
-    return Effect(points, tuple(averages), signed_rank_tail(n), True, (n, n), spread)
+    spread = math.sqrt(_sum_of_squared_deviations(points) / (n - 1)) if n > 1 else None
+    return EffectEstimate(points, tuple(averages), signed_rank_distribution(n), True, (n, n), spread)
 
 
-def unpaired_effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
+def unpaired_effect(baseline_logs: Sequence[float], candidate_logs: Sequence[float]) -> EffectEstimate:
     """The effect of a candidate whose launches share no blocks with the baseline's; logarithms, larger ones better.
 
     Raises ValueError if one of them is empty, or a value is not finite.
     """
-    old, new = _checked_finite(baseline), _checked_finite(candidate)
+    old, new = _require_finite(baseline_logs), _require_finite(candidate_logs)
     averages = sorted(b - a for a in old for b in new)
     middle = median(old)
     m, n = len(old), len(new)
-    spread = math.sqrt(2.0 * (_squared_deviations(old) + _squared_deviations(new)) / (m + n - 2)) if m + n > 2 else None
-    return Effect(tuple(b - middle for b in new), tuple(averages), rank_sum_tail(m, n), False, (m, n), spread)
+    spread = (
+        math.sqrt(2.0 * (_sum_of_squared_deviations(old) + _sum_of_squared_deviations(new)) / (m + n - 2))
+        if m + n > 2
+        else None
+    )
+    return EffectEstimate(
+        tuple(b - middle for b in new), tuple(averages), rank_sum_distribution(m, n), False, (m, n), spread
+    )
 
 
-def _squared_deviations(values: Sequence[float]) -> float:
+def _sum_of_squared_deviations(values: Sequence[float]) -> float:
     """The sum of squared deviations from the mean; `statistics.variance` takes twenty times as long."""
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
+def _require_finite(values: Sequence[float]) -> tuple[float, ...]:
     """The values as a tuple; raises ValueError if there are none, or one is not finite."""
     if not values:
         raise ValueError("no values")
@@ -218,54 +224,54 @@ def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=512)
-def signed_rank_tail(n: int, exact: int = EXACT) -> tuple[float, ...]:
-    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0; counted for up to `exact`.
+def signed_rank_distribution(n: int, exact_limit: int = EXACT) -> tuple[float, ...]:
+    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0; counted for up to `exact_limit`.
 
     Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
     """
     most = n * (n + 1) // 2
-    if n > exact:
-        return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
+    if n > exact_limit:
+        return _normal_distribution(most, variance=n * (n + 1) * (2 * n + 1) / 24)
     ways = [1] + [0] * most
     for rank in range(1, n + 1):
         for total in range(most, rank - 1, -1):
             ways[total] += ways[total - rank]
-    return _cumulative_shares(ways)
+    return _cumulative_probabilities(ways)
 
 
 @lru_cache(maxsize=512)
-def rank_sum_tail(m: int, n: int, exact: int = EXACT) -> tuple[float, ...]:
-    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution; counted for up to `exact` on each side.
+def rank_sum_distribution(m: int, n: int, exact_limit: int = EXACT) -> tuple[float, ...]:
+    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution; counted for up to `exact_limit` on each side.
 
     The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
     """
     most = m * n
-    if max(m, n) > exact:
-        return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
+    if max(m, n) > exact_limit:
+        return _normal_distribution(most, variance=m * n * (m + n + 1) / 12)
     ways = [1] + [0] * most
     for i in range(1, m + 1):
         for total in range(most, n + i - 1, -1):
             ways[total] -= ways[total - n - i]
         for total in range(i, most + 1):
             ways[total] += ways[total - i]
-    return _cumulative_shares(ways)
+    return _cumulative_probabilities(ways)
 
 
-def critical_rank(tail: Sequence[float], alpha: float) -> int:
+def critical_rank(cumulative_probabilities: Sequence[float], alpha: float) -> int:
     """The largest rank k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
 
     0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
     """
-    return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
+    return bisect.bisect_right(cumulative_probabilities, alpha / 2.0, hi=len(cumulative_probabilities) // 2)
 
 
-def _cumulative_shares(ways: Sequence[int]) -> tuple[float, ...]:
+def _cumulative_probabilities(outcome_counts: Sequence[int]) -> tuple[float, ...]:
     """The probability of each outcome or a smaller one, from the ways that lead to each outcome."""
-    total = sum(ways)
-    return tuple(count / total for count in accumulate(ways))
+    total = sum(outcome_counts)
+    return tuple(count / total for count in accumulate(outcome_counts))
 
 
-def _normal_tail(most: int, *, variance: float) -> tuple[float, ...]:
-    """P(≤ t) for t = 0 … `most` by the normal approximation, with mean `most` ÷ 2."""
-    normal = NormalDist(most / 2, math.sqrt(variance))
-    return tuple(normal.cdf(t + 0.5) for t in range(most + 1))
+def _normal_distribution(largest_value: int, *, variance: float) -> tuple[float, ...]:
+    """P(≤ t) for t = 0 … `largest_value` by the normal approximation, with mean `largest_value` ÷ 2."""
+    normal = NormalDist(largest_value / 2, math.sqrt(variance))
+    return tuple(normal.cdf(t + 0.5) for t in range(largest_value + 1))

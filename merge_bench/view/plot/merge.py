@@ -13,7 +13,7 @@ from merge_bench.analysis.documents import CompareDocument, PairTransports
 from merge_bench.analysis.statistics import median, median_interval, outlier_flags, quartiles
 from merge_bench.analysis.timelines import (
     AlignedTimeline,
-    iteration_to_draw,
+    iteration_nearest_to_median,
     matched_message_batches,
     opening_barrier_exit_seconds,
 )
@@ -76,7 +76,7 @@ class Metric:
     """A metric that a chart shows for each launch; `scale`: the factor from bytes per second or a share to `unit`."""
 
     title: str
-    value: aggregate.IterationFigure
+    value: aggregate.IterationMetric
     axis: str
     unit: str = "GiB/s"
     scale: float = 1 / GIB
@@ -91,7 +91,7 @@ class Metric:
 THROUGHPUT = Metric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
 BANDWIDTH = Metric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
 _OF_LINK = "Bytes of both frames ÷ seconds in flight ÷ link limit (%)"
-OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
+OF_LINK = Metric("Fraction of the link limit", aggregate.link_limit_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
 
 
 def rates_chart(
@@ -325,7 +325,7 @@ def speedup_chart(document: CompareDocument, metric: str, looks: Mapping[str, in
             continue
         plan = ", ".join(option_text(name, value) for name, value in comparison.plan.items() if value is not None)
         first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
-        points = tuple((point.label, point.ratio) for point in comparison.points)
+        points = tuple((point.block_or_launch_label, point.ratio) for point in comparison.points)
         number, name = looks.get(comparison.candidate, len(looks)), comparison.candidate
         ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
         bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
@@ -373,7 +373,7 @@ def timeline_chart(campaign: Campaign, run: Run) -> Chart:
     What began before the workers left the opening barrier is cut off.
     """
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
-        if recorded := iteration_to_draw(campaign, run):
+        if recorded := iteration_nearest_to_median(campaign, run):
             return _iteration_chart(*recorded)
     return Chart(Axis(), Axis(), title="Timeline")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from merge_bench.analysis.comparable_runs import NotComparable, NothingToCompare
-from merge_bench.analysis.compare import METRICS, compare_campaigns, main_metric, metrics_of
+from merge_bench.analysis.compare import METRICS, common_metrics, compare_campaigns, main_metric
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.gates import RegressionGate
 from tests.analysis.compare.test_document import NOISE, SIX, document, of
@@ -62,9 +62,9 @@ def test_less_is_better_of_times_and_of_what_is_said_to_be(tmp_path: Path) -> No
 def test_the_wall_clock_is_measured_of_every_command(tmp_path: Path) -> None:
     folder = write_commands(tmp_path, interleaved_runs({"base": SIX, "tuned": FAST}), plan=command_plan(metrics=[]))
     runs = read_campaign(folder).runs
-    assert [metric.name for metric in metrics_of(runs)] == [main_metric(runs[0]).name] == ["wall"]
+    assert [metric.name for metric in common_metrics(runs)] == [main_metric(runs[0]).name] == ["wall"]
     assert of(document(folder), "wall")["verdict"] == "FASTER"
-    assert metrics_of([]) == METRICS
+    assert common_metrics([]) == METRICS
 
 
 @pytest.mark.parametrize("code", FAILURES)
