@@ -47,13 +47,13 @@ class VerificationState(Enum):
 
     @property
     def unverified_mark(self) -> str | None:
-        """The word printed beside every figure of a run in this state; None if its result was verified."""
+        """``UNVERIFIED`` or ``WRONG RESULT``, printed beside every figure of a run in this state; None if verified."""
         return {VerificationState.VERIFIED: None, VerificationState.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 
 @dataclass(frozen=True)
 class FrameBandwidths:
-    """Bytes per second that one worker sent to others, per frame and over both."""
+    """Bytes per second that one worker sent to others: of the left frame, of the right frame, and their mean."""
 
     left: float | None
     right: float | None
@@ -62,9 +62,10 @@ class FrameBandwidths:
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """The figures of one worker over a whole run: seconds, bytes, rows and bytes per second.
+    """The medians of one worker over the launches of a run: seconds, rows, bytes of memory, and bytes per second.
 
-    `overlap`: seconds in which partition and exchange overlap; `join_overlap`: join and exchange.
+    `seconds`: of an iteration. `overlap`: seconds in which partition and exchange overlap; `join_overlap`: in which
+    join and exchange do.
     """
 
     rank: int
@@ -83,14 +84,14 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class WorkerPairFigures:
-    """Bytes that one worker sent to another in an iteration, and the seconds they were in flight."""
+    """Bytes that one worker sent to another in an iteration, and the seconds in which these were in flight."""
 
     bytes: float
     seconds: float | None
 
 
 def complete_launches(run: Run) -> tuple[Launch, ...]:
-    """The complete launches of a run, which its figures are made of; if there are none, those with any timed iteration.
+    """The complete launches of a run, from which its figures are computed; without any, all with a timed iteration.
 
     A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed. Of a
     command only complete launches count: one that ended with the wrong status, or failed a check, has no figures.
@@ -128,7 +129,7 @@ def run_median(launches: Sequence[Launch], iteration_metric: IterationMetric) ->
 
 
 def verification_state(run: Run, counted_launches: Sequence[Launch]) -> VerificationState:
-    """Whether the result of `run` was verified in `counted_launches`, which its figures come from.
+    """Whether the result of `run` was verified in `counted_launches`, from which its figures are computed.
 
     Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
     launch that counts.
@@ -174,7 +175,7 @@ def throughput(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def command_metric(metric_name: str) -> IterationMetric:
-    """A function that gives the value of a command's metric `metric_name`, besides its wall-clock, in one run of it."""
+    """A function that gives the value of a command's metric in one iteration; the wall-clock is no such metric."""
     return lambda launch, iteration: iteration.values.get(metric_name)
 
 
@@ -184,7 +185,7 @@ def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
 
 
 def phase_seconds(phase: str) -> IterationMetric:
-    """A function that gives the most seconds that any worker spent in phase `phase` of an iteration."""
+    """A function that gives the seconds of `phase` in an iteration, on the worker for which the phase took longest."""
     return lambda launch, iteration: max_or_none(
         getattr(each.phases_seconds, phase, None) for each in iteration.workers
     )
@@ -196,7 +197,10 @@ def sum_of_both_frames(counts: FrameCounts | None) -> int | None:
 
 
 def which_frames_were_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
-    """Whether any worker sent rows of the left frame, and of the right frame: a broadcast sends only one of them."""
+    """Whether any worker sent rows of the left frame, and whether any sent rows of the right frame.
+
+    A broadcast sends only one of the two.
+    """
     sent = [worker.sent_bytes for worker in workers if worker.sent_bytes is not None]
     return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
@@ -205,8 +209,8 @@ def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (
     """The bandwidth of one worker in one iteration: of the left frame, of the right one, and their mean.
 
     Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None if the worker sent
-    nothing, as a 0 would pull the harmonic mean over workers to 0. `sent_frames`: whether the iteration sends the left and
-    the right frame. The mean is over the frames that it sends; None if one of these has no bandwidth.
+    nothing, as a 0 would pull the harmonic mean over workers to 0. `sent_frames`: whether the iteration sends the left
+    frame, and whether the right one. The mean is over the sent frames; None if one of these has no bandwidth.
     """
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
@@ -236,7 +240,7 @@ def iteration_bandwidth(iteration: IterationLine) -> float | None:
 
 
 def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of one iteration: harmonic mean over the workers, in bytes per second."""
+    """Bandwidth of one iteration, as `iteration_bandwidth`: harmonic mean over the workers, in bytes per second."""
     return iteration_bandwidth(iteration)
 
 
@@ -268,7 +272,7 @@ def link_limit_fraction(launch: Launch, iteration: IterationLine) -> float | Non
 
 
 def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall-clock seconds ÷ seconds that the link needs for the most bytes that any worker sends or receives."""
+    """Wall-clock time of an iteration ÷ time that the link needs for the most bytes that a worker sends or receives."""
     limit = link_limit([launch])
     received: Counter[int] = Counter()
     for pair in iteration.pairs:
@@ -279,7 +283,7 @@ def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float |
 
 
 def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The largest share of the wall-clock time in which any worker partitions or joins."""
+    """The share of an iteration's wall-clock time spent on partition and join, of the worker with the largest share."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
@@ -288,8 +292,9 @@ def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
 def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     """Share of a host's cores that its workers keep busy: CPU seconds ÷ (cores × wall-clock time), of the busiest host.
 
-    Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
-    ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
+    Where a container's quota is less than these cores, the quota counts. CPU seconds include those of moving bytes.
+    ``None`` where CPU seconds or cores are not known. The share has no meaning where UCX polls while it waits, as it
+    does where phases do not overlap.
     """
     workers = launch.line.workers if launch.line is not None else []
     cores: dict[str, frozenset[int]] = {}
@@ -320,9 +325,8 @@ def memory_copy_rate_fractions(
 ) -> tuple[float | None, float | None]:
     """The shares of the memory's copy rate that the partition and the join of one iteration reached.
 
-    Each is taken to move every byte once.
-
-    Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
+    Partition and join are taken to move every byte once. A share is the time that the least bytes need at the copy
+    rate, on the worker for which that takes longest, ÷ the longest time of the phase. A partition
     reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
     received and writes those of the result, here taken to be as wide as the input's `row_bytes` on average, though they
     are wider. A worker without rows of its own joins at the others' rate. ``None`` where something was not measured.
@@ -353,9 +357,9 @@ def memory_copy_rate_fractions(
 def link_limit_of_rounds(sent_bytes: Sequence[int], round_seconds: Sequence[Sequence[float]]) -> float | None:
     """The link limit of a worker in bytes per second: the median of the five fastest rounds of the measurement.
 
-    `sent_bytes`: what each worker sends to others in a round; `round_seconds`: for every round, the seconds each worker's
-    transfers were in flight. The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by
-    what it limits. Both sums run over the workers, so this is the rate of a worker on average, comparable with
+    `sent_bytes`: bytes that each worker sends to others in a round; `round_seconds`: for every round, the seconds in
+    which each worker's transfers were in flight. The fastest rounds count, because disturbances only slow transfers.
+    Bytes and seconds are summed over the workers, so the limit is the rate of a worker on average, comparable with
     `in_flight_bandwidth`. None if nothing was sent (one worker) or no round was made.
     """
     total = sum(sent_bytes)
@@ -484,7 +488,7 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
 
 
 def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
-    """The bytes that each rank sent to others in all timed iterations; 0: it had no rows to send."""
+    """The bytes that each rank sent to others in all timed iterations, by rank; 0 if a rank had no rows to send."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed:

@@ -51,7 +51,10 @@ def find_bottleneck(
     link: LinkUtilization | None,
     memory_rates: MemoryCopyRates | None,
 ) -> Bottleneck | None:
-    """Find what limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
+    """Find what limits the merge of `run`: a phase, link, memory, cores or a rank; None if no phases were measured.
+
+    `launches`: those from which the figures of the run are computed.
+    """
     wall = aggregate.run_median(launches, aggregate.wall_seconds)
     seconds = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in PHASES}
     phase_shares: dict[Phase, float] = {
@@ -85,7 +88,7 @@ def find_bottleneck(
 
 
 def _few_row_groups_text(plan: RecordedPlan) -> str:
-    """A text with how many workers read tables that have fewer row groups than workers; empty if there are none."""
+    """A text that says how many workers read the tables with fewer row groups than workers; empty without such."""
     work = plan.workload
     by_count: dict[tuple[str, str], list[str]] = {}
     for table in (work.left, work.right) if work is not None else ():
@@ -107,7 +110,10 @@ def _bottlenecks_of_ranks(
     phase_shares: Mapping[Phase, float],
     wall_seconds: float,
 ) -> Iterator[Bottleneck]:
-    """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
+    """Yield a bottleneck for each rank whose slow link, many rows or slow phase costs the others time.
+
+    That is at least the share `GAIN` of the wall-clock time. `phase_shares`: of that time, by phase.
+    """
     hosts = {worker.rank: worker.host for worker in workers}
     slow = diagnostics.rank_with_slow_link(launches, workers)
     if slow is not None and (cost := phase_shares.get("exchange", 0.0) * (1 - 1 / slow.slowdown_factor)) >= GAIN:
@@ -146,8 +152,8 @@ def limit_of_overlapping_phases(
 ) -> str | None:
     """What limits a merge whose phases overlap: ``link``, ``cores``, or None where neither does by itself.
 
-    `wall_to_link_ratio`, `computing_share`, `cores_share`: medians of `aggregate.wall_to_link_time_ratio`,
-    `computing_share` and `busy_cores_share`.
+    The arguments are a run's medians of `wall_to_link_time_ratio`, `computing_share` and `busy_cores_share` in
+    `analysis/aggregate.py`; None: not measured.
     """
     if wall_to_link_ratio is not None and wall_to_link_ratio <= NEAR_WIRE:
         return "link"
@@ -212,7 +218,7 @@ def _bottleneck_of_separate_phases(
 
 
 def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The share of the slowest worker's exchange in which transfers are in flight; in the rest the worker waits."""
+    """The share of the exchange phase in which transfers are in flight, on the worker with the longest exchange."""
     timed = [(w.phases_seconds.exchange, w) for w in iteration.workers if w.phases_seconds is not None]
     seconds, worker = max(((s, w) for s, w in timed if s), key=lambda each: each[0], default=(None, None))
     if worker is None or not seconds or worker.flight_seconds is None:
@@ -236,12 +242,12 @@ _SIMILAR_SIZE = 2.0
 class ExchangeProbeComparison:
     """The bandwidth of a merge's exchange, that of `probe all-to-all`, and the seconds of each part of the exchange.
 
-    `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
-    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
-    while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest worker, in the
-    median iteration, and its parts: `ideal`, what the bytes need at the rate of all-to-all; `slower`, what transfers
-    take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and making room. All None where
-    phases overlap.
+    `size`: mean bytes of a message of the probe; `parcels`: whether its messages have the sizes of the merge's parcels.
+    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: in the probe, and in
+    the merge while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest
+    worker, in the median iteration, and its parts: `ideal`, the time of the bytes at the rate of the probe; `slower`,
+    the time that transfers take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and
+    making room. The seconds are None where phases overlap.
     """
 
     size: int
@@ -256,12 +262,12 @@ class ExchangeProbeComparison:
 
     @property
     def share_of_probe_bandwidth(self) -> float:
-        """The share of all-to-all's bandwidth that the merge reaches while transfers are in flight."""
+        """The share of the bandwidth of `probe all-to-all` that the merge reaches while transfers are in flight."""
         return self.exchange / self.all_to_all
 
     @property
     def phase_share_of_probe_bandwidth(self) -> float | None:
-        """The share of all-to-all's bandwidth that the merge reaches in the whole phase, if known."""
+        """The share of the bandwidth of `probe all-to-all` that the merge reaches in its whole exchange phase, if known."""
         return self.ideal / self.phase if self.phase and self.ideal is not None else None
 
 
@@ -293,7 +299,7 @@ def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> Exchan
 def _add_exchange_parts(
     comparison: ExchangeProbeComparison, iterations: Sequence[IterationLine]
 ) -> ExchangeProbeComparison:
-    """Add the seconds of the exchange phase's parts, from the iteration with the median exchange, to `comparison`."""
+    """Add the seconds of the exchange phase and its parts to `comparison`, from the iteration with median exchange."""
     slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in iterations]
     by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
     worker, iteration = by_time[(len(slowest) - 1) // 2]
@@ -306,7 +312,7 @@ def _add_exchange_parts(
 
 
 def _matching_probe_lines(probe_campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
-    """The all-to-all rows of a campaign that have the settings, the hosts and the kind of memory of a merge."""
+    """The rows of a `probe all-to-all` campaign with the settings, hosts and kind of memory of a launch of `run`."""
     settings = [  # without the variables of a config that are options of this program
         {name: value for name, value in each.variables.items() if not name.startswith("MERGE_BENCH_")}
         for each in (run.config, *probe_campaign.head.configs)
@@ -330,7 +336,10 @@ def _matching_probe_lines(probe_campaign: Campaign, run: Run, launch: Launch) ->
 def _probe_lines_nearest_in_size(
     lines: Sequence[ProbeLine], message_bytes: float, rows_per_chunk: int | None
 ) -> list[ProbeLine]:
-    """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
+    """The probe's lines whose messages are the merge's parcels, or else the lines with messages of the nearest size.
+
+    `message_bytes`: mean size of a parcel of the merge.
+    """
     same = [
         line
         for line in lines
@@ -348,7 +357,7 @@ def _probe_lines_nearest_in_size(
 
 
 def _is_fully_measured(iteration: IterationLine) -> bool:
-    """Whether several workers took part, and all have sent bytes, seconds in flight and phases."""
+    """Whether there are several workers, and sent bytes, seconds in flight and phases of each were measured."""
     workers = iteration.workers
     return len(workers) > 1 and all(
         each.sent_bytes and each.flight_seconds and each.flight_seconds.union > 0 and each.phases_seconds

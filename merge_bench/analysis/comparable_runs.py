@@ -95,17 +95,15 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
 
 
 def problem_definition_texts(run: Run) -> dict[str, str]:
-    """The values, as text, that say what is merged and by how many workers, or which command is measured, and how.
+    """The problem of a run as text by name: the tables, their join and the number of workers, or the command.
 
-    The seed of synthetic tables is none of them.
-
-    A value of an unexpected type is equal only to the same value.
+    The seed of synthetic tables is no part of the problem.
     """
     return {name: format_property_value(value) for name, value in problem_definition(run).items()}
 
 
 def problem_definition(run: Run) -> dict[str, object]:
-    """The values that say what is measured, as `problem_definition_texts`, with numbers as numbers."""
+    """The problem of a run, by name of the value: the tables, their join and the number of workers, or the command."""
     plan = run.plan
     if plan.command is not None:
         return _command_problem_definition(plan.command)
@@ -124,7 +122,7 @@ def problem_definition(run: Run) -> dict[str, object]:
 
 
 def _command_problem_definition(command: CommandPlan) -> dict[str, object]:
-    """The command as one line, its metrics in the order of their names, and its checks; all commands have the three."""
+    """The problem of a command: its command line, its metrics in the order of their names, and its checks."""
     metrics = (f"{each.name} ({', '.join(filter(None, (each.unit, each.better)))})" for each in command.metrics)
     return {"command": command.line, "metrics": sorted(metrics), "checks": list(command.checks)}
 
@@ -133,7 +131,7 @@ _COMMAND_PROBLEM = frozenset(("argv", "metrics", "checks"))
 
 
 def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
-    """How a command is measured, besides its problem, as text by name: what a launch must do, and where values are."""
+    """The options of a command besides its problem, as text by name: expected status, timeout, sources of metrics, …"""
     own = {name: value for name, value in msgspec.structs.asdict(command).items() if name not in _COMMAND_PROBLEM}
     metric_definitions = {
         f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source
@@ -149,7 +147,7 @@ def _merge_options(run: Run) -> dict[str, str]:
 
 
 def _defines_merge_problem(option_name: str) -> bool:
-    """Whether an option, such as ``workload left rows``, decides what is merged."""
+    """Whether an option, such as ``workload left rows``, is part of the problem of a merge."""
     match option_name.split():
         case ["workload", field]:
             return field not in _NO_PROBLEM
@@ -176,7 +174,7 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
 
 
 def _values_with_shared_names(values: Mapping[str, str], other_values: Mapping[str, str]) -> dict[str, str]:
-    """Those of `values` whose names `other_values` has, too."""
+    """The `values` whose names are also in `other_values`."""
     return {name: value for name, value in values.items() if name in other_values}
 
 
@@ -188,7 +186,7 @@ def have_same_problem(run: Run, other_run: Run) -> bool:
 
 
 def join_values_by_name(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The values of all mappings by name, as text; different values are joined by `` / ``."""
+    """The values of several mappings by name, as text; different values of one name are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
@@ -229,9 +227,9 @@ def _table_identity(table_name: str, table: Any) -> dict[str, object]:
 
 
 def distinguishing_values(values: Mapping[str, _V], other_values: Mapping[str, object]) -> dict[str, _V]:
-    """The `values` of a merge problem that can distinguish it from the `other_values` one.
+    """The `values` of a merge problem that can distinguish it from the problem with `other_values`.
 
-    Tables are told by what they contain, and by their paths only if one of the two results did not record that.
+    Tables are compared by the fingerprint of their content, and by their paths only if one result has no fingerprint.
     """
     both = {name.removesuffix(_CONTENT) for name in values.keys() & other_values.keys() if name.endswith(_CONTENT)}
     return {
@@ -242,7 +240,7 @@ def distinguishing_values(values: Mapping[str, _V], other_values: Mapping[str, o
 
 
 def format_property_value(value: object) -> str:
-    """A value of a plan or of a machine as text."""
+    """A value of a plan or of a machine as text: ``yes``, ``none``, ``1,000``, ``a, b``."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
@@ -262,7 +260,10 @@ class NotComparable(NothingToCompare):
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """A run to compare, with its campaign and properties; `label`: its config, after the result's letter if any."""
+    """A run to compare, with its campaign and its properties.
+
+    `label`: the name of its config, after the letter of its result if there are several results.
+    """
 
     campaign: Campaign
     run: Run
@@ -271,12 +272,12 @@ class ComparedRun:
 
     @property
     def measures_command(self) -> bool:
-        """Whether a command was measured, and no merge."""
+        """Whether the run measured a command instead of a merge."""
         return self.run.plan.command is not None
 
     @property
     def result_noun(self) -> str:
-        """What the checks are of, in sentences: ``merge result``, or of a command ``result``."""
+        """The noun for the checked result in sentences: ``merge result``, or for a command ``result``."""
         return "result" if self.measures_command else "merge result"
 
     @property
@@ -291,12 +292,12 @@ class ComparedRun:
 
     @cached_property
     def is_verified(self) -> bool:
-        """Whether the result was checked as the plan asks for, and right."""
+        """Whether every check that the plan asks for was made, and found the result right."""
         return verification_state(self.run, complete_launches(self.run)) is VerificationState.VERIFIED
 
     @cached_property
     def has_wrong_result(self) -> bool:
-        """Whether the result was wrong in any launch."""
+        """Whether a check found the result wrong in any launch."""
         codes = {failure.code for launch in self.run.launches for failure in launch.failures}
         return (
             verification_state(self.run, complete_launches(self.run)) is VerificationState.WRONG
@@ -313,7 +314,7 @@ class RunPair:
 
     @property
     def is_within_one_campaign(self) -> bool:
-        """Whether both are runs of one campaign, so that their launches were interleaved."""
+        """Whether both runs are of one campaign, so that their launches were interleaved."""
         return self.baseline.campaign is self.candidate.campaign
 
     @property
@@ -326,7 +327,7 @@ class RunPair:
 
     @cached_property
     def disqualifying_differences(self) -> tuple[RunDifference, ...]:
-        """The differences of the two runs that make a ratio of their figures meaningless."""
+        """The differences of the runs in problem, machine, … that make a ratio of their figures meaningless."""
         rules = MUST_AGREE if self.is_within_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
         return tuple(
             each
@@ -347,8 +348,9 @@ class RunPairSelection:
 def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairSelection:
     """Pair every run of the campaigns with its baseline; returns the pairs and notes about the runs left out.
 
-    One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
-    run of the same problem and config, or of its first config if it has no such config.
+    Baselines have the same problem. Of one campaign they are the runs of its first config; of several campaigns the
+    runs of the first one, with the same config or else with the first config. `anyway`: pair runs that are not
+    comparable, too.
 
     Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
     message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult if
@@ -390,13 +392,13 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
 
 
 def _one_campaign_advice(property_kind: str, property_name: str) -> str:
-    """The advice to compare what only one campaign can compare, without the values: ``engines, run … --engine``."""
+    """Advice for a property that only the runs of one campaign can differ in: ``engines, run one campaign with …``."""
     things, option = ("releases of UCX", "ucx") if property_kind == UCX else (f"{property_name}s", property_name)
     return f"{things}, run one campaign with all of them, such as --{option}"
 
 
 def planned_run_pairs(campaign: Campaign) -> list[RunPair]:
-    """The pairs of runs that a campaign plans to compare, with or without launches; none if no two are comparable."""
+    """The pairs of runs that a campaign is to compare, with or without launches; [] if no two are comparable."""
     try:
         return _run_pairs_within_campaign(_compared_runs_by_campaign([campaign])[0], [])
     except NothingToCompare:
@@ -418,7 +420,7 @@ def _refuse_incomparable_campaigns(campaigns: Sequence[Campaign]) -> None:
 
 
 def result_letter(result_index: int, result_count: int) -> str | None:
-    """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
+    """The letter of a result in labels: A, B, …; ``None`` if there is only one result."""
     if result_count == 1:
         return None
     return chr(ord("A") + result_index) if result_count <= 26 else str(result_index + 1)
@@ -450,7 +452,7 @@ def _compared_runs_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Compa
 
 
 def _distinguishing_options_text(run: Run, same_named_runs: Sequence[Run]) -> str:
-    """The options in which a run differs from `same_named_runs`, the runs of the same name and problem, as text."""
+    """The options in which a run differs from others of the same name and problem, as text: `` (seed 3)``."""
     names = [
         name
         for name, value in run.options.items()
@@ -498,7 +500,7 @@ def _run_pairs_between_campaigns(
 
 
 def _same_problem_text(compared_run: ComparedRun) -> str:
-    """What a run with the same problem does, for sentences."""
+    """The phrase for a run with the same problem: ``merges equal tables on as many workers``."""
     return (
         "measures the same command alike" if compared_run.measures_command else "merges equal tables on as many workers"
     )
@@ -535,7 +537,10 @@ def _difference_text(difference: RunDifference) -> str:
 
 
 def _missing_records_notes(compared_run: ComparedRun, *, single_campaign: bool) -> Iterator[str]:
-    """Sentences about missing launches, and missing properties unless `single_campaign`: one campaign has one machine."""
+    """Sentences about launches and properties that the records of a run lack.
+
+    `single_campaign`: leave properties out, as all runs of one campaign have the same machine.
+    """
     run = compared_run.run
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:

@@ -62,12 +62,12 @@ class Metric:
 
     @property
     def better(self) -> Literal["more", "less"]:
-        """Whether more or less of it is better."""
+        """Whether more or less of the metric is better."""
         return "more" if self.higher_is_better else "less"
 
     @property
     def name_unit_direction(self) -> tuple[str, str, bool]:
-        """Name, unit and direction: what two commands must agree in for their values to be comparable."""
+        """The name, the unit, and whether higher is better: two metrics that agree in these have comparable values."""
         return self.name, self.unit, self.higher_is_better
 
     def launch_value(self, launch: Launch) -> float | None:
@@ -87,7 +87,7 @@ METRIC = METRICS[0].name
 
 
 def metrics_of_command(recorded_metrics: Sequence[CommandMetric]) -> tuple[Metric, ...]:
-    """The metrics of a command as its plan has them, the main one first. The wall-clock is always one of them."""
+    """The metrics of a command in the order of its recorded plan, the main one first; one of them is the wall-clock."""
     wall = next(metric for metric in METRICS if metric.name == WALL)
     metrics = [
         wall
@@ -99,7 +99,7 @@ def metrics_of_command(recorded_metrics: Sequence[CommandMetric]) -> tuple[Metri
 
 
 def common_metrics(runs: Iterable[Run]) -> tuple[Metric, ...]:
-    """The metrics in which runs are compared, the main one first: those of merges, or those that all commands have."""
+    """The metrics that all `runs` have in common, the main one first: those of merges, or of all their commands."""
     commands = [run.plan.command for run in runs]
     metrics_by_command = [metrics_of_command(command.metrics) for command in commands if command is not None]
     if not metrics_by_command:
@@ -109,7 +109,7 @@ def common_metrics(runs: Iterable[Run]) -> tuple[Metric, ...]:
 
 
 def main_metric(run: Run) -> Metric:
-    """The metric of a run that gates, levels and short lists use: throughput, or the first metric of its command."""
+    """The metric of a run used by gates, levels and short lists: throughput, or the first metric of its command."""
     return common_metrics([run])[0]
 
 
@@ -127,8 +127,8 @@ class ComparisonSide:
     """The launches' values of one metric for one side of a comparison, the baseline or the candidate.
 
     `missing`: the number of complete launches without a value; `floor`: the noise floor, where it is known without an
-    A/A comparison; `level_of`: how many results of a level these are, None: one run; `nights`: how many results showed
-    the noise between nights, None: unknown.
+    A/A comparison; `level_of`: how many results of a level the values are from, None for those of one run; `nights`:
+    how many results showed the noise from night to night, None if unknown.
     """
 
     samples: tuple[LaunchSample, ...]
@@ -139,7 +139,7 @@ class ComparisonSide:
 
     @property
     def launch_values(self) -> list[float]:
-        """The value of the metric in each launch."""
+        """The value of the metric in each launch that has one."""
         return [sample.value for sample in self.samples]
 
 
@@ -157,11 +157,11 @@ def comparison_side(run: Run, metric: Metric) -> ComparisonSide:
 def estimate_candidate_effect(
     baseline: ComparisonSide, candidate: ComparisonSide, metric: Metric, *, one_campaign: bool
 ) -> tuple[EffectEstimate | None, tuple[int, ...]]:
-    """The effect of a candidate against its baseline, and the block (unpaired: the launch) of each point of the effect.
+    """Estimate the effect of a candidate against its baseline; returns it with the block (or launch) of each point.
 
-    The effect is larger than 0 where the candidate is better, and ``None`` where a side has no values. Paired, if both
-    come from one campaign and most of their launches share a block; several launches of one config in a block are one
-    value, their median.
+    The effect is above 0 where the candidate is better, and ``None`` where a side has no values. It is paired if both
+    sides come from one campaign and most of their launches share a block; several launches of one config in a block
+    count as one value, their median. Points of an unpaired effect are launches.
     """
     if not baseline.samples or not candidate.samples:
         return None, ()
@@ -189,9 +189,9 @@ def _median_logarithms_by_block(samples: Sequence[LaunchSample]) -> Mapping[int,
 class ComparisonRow:
     """The comparison of a candidate with its baseline in one metric.
 
-    `effect`: None if there are no numbers; `labels`: the block (unpaired: the launch) of each of its points. Once it is
-    judged: `judgement`, the statistical result; `floor`, the noise floor that A/A comparisons show, for an A/A
-    comparison its own; `calibration`, whether this is an A/A comparison beside others.
+    `effect`: None if a side has no values; `labels`: the block (unpaired: the launch) of each point of the effect.
+    Judging sets the rest. `judgement`: the statistical result; `floor`: the noise floor that A/A comparisons show, of
+    an A/A comparison its own; `calibration`: whether the row is an A/A comparison beside other comparisons.
     """
 
     pair: RunPair
@@ -216,7 +216,7 @@ class ComparisonRow:
 
     @property
     def verdict_with_reason(self) -> tuple[Verdict, str | None]:
-        """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
+        """The verdict and its reason, if any; a candidate with failed launches or a wrong result cannot win."""
         candidate, judgement = self.pair.candidate, self.judgement
         if candidate.has_wrong_result:
             return Verdict.WRONG, f"the {candidate.result_noun} was wrong"
@@ -226,7 +226,7 @@ class ComparisonRow:
 
 
 def least_blocks_for_verdict(campaign: Campaign) -> int:
-    """The fewest blocks with which a planned campaign can show any difference between its configs; 0 without any."""
+    """The fewest blocks with which a planned campaign can reach a verdict on its configs; 0 if nothing is compared."""
     pairs = planned_run_pairs(campaign)
     family = [pair for pair in pairs if not pair.is_aa_comparison] or pairs  # as in `judge_run_pairs`
     return least_launches_for_significance(alpha=ALPHA / len(family)) if family else 0
@@ -235,11 +235,11 @@ def least_blocks_for_verdict(campaign: Campaign) -> int:
 def judge_run_pairs(
     pairs: Sequence[RunPair], metric: Metric, *, threshold: float, earlier_baseline: ComparisonSide | None = None
 ) -> tuple[list[ComparisonRow], list[str]]:
-    """Judge every pair in one metric; returns the rows in the order of the pairs, and why some pairs have none.
+    """Judge every pair of runs in one metric; returns a row for each pair, and why some pairs have none.
 
     All candidates are one family, whichever problem they were measured on. A/A comparisons do not belong to it: they
-    give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
-    `earlier_baseline` stands for every baseline, with its own noise floor.
+    give the noise floor of their baseline's other candidates. Without other comparisons, A/A comparisons are judged
+    like any. `earlier_baseline`: values with a noise floor of their own that replace those of every baseline.
     """
     rows = [_make_comparison_row(pair, metric, earlier_baseline) for pair in pairs]
     notes = [row.why_not_compared for row in rows if row.why_not_compared]
@@ -268,7 +268,7 @@ def _make_comparison_row(pair: RunPair, metric: Metric, earlier_baseline: Compar
 def _judge_rows(
     rows: Sequence[ComparisonRow], aa_rows: Sequence[ComparisonRow], threshold: float
 ) -> list[ComparisonRow]:
-    """Judge `rows` as one family; `aa_rows`: the A/A rows that give the noise floors."""
+    """Judge `rows` as one family of comparisons; `aa_rows`: the A/A comparisons that give the noise floors."""
     floors = {row: _highest_noise_floor(row, aa_rows) for row in rows}
     effects = {row: row.effect for row in rows if row.effect is not None}
     # A candidate without numbers was to be compared too, so it counts in the family.
@@ -284,7 +284,7 @@ def _judge_rows(
 
 
 def _highest_noise_floor(row: ComparisonRow, aa_rows: Sequence[ComparisonRow]) -> float | None:
-    """The highest noise floor that A/A comparisons of this row's baseline show; without any, the baseline's own."""
+    """The highest noise floor that `aa_rows` show for the baseline of `row`; without any, the baseline's own."""
     alike = [each.effect for each in aa_rows if each.pair.baseline is row.pair.baseline]
     return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
 
@@ -298,10 +298,10 @@ def compare_campaigns(
 ) -> documents.CompareDocument:
     """Compare every run of the campaigns with its baseline in every metric; returns the document of `compare`.
 
-    `campaigns`: one, whose first config is the baseline; or several, of which the first holds it. `threshold`: the
-    least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable too. `baseline_by_metric`: by metric,
-    the launches that stand for the first campaign: those of its level in the history, or its own with the noise from
-    night to night.
+    `campaigns`: one, whose first config is the baseline; or several, of which the first contains the baselines.
+    `threshold`: the least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable, too.
+    `baseline_by_metric`: values that replace those of the first campaign: of the launches of a level in the history,
+    or its own with the noise from night to night.
 
     Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the result was wrong in a
     baseline.
@@ -351,7 +351,7 @@ def compare_campaigns(
 
 
 def empty_compare_document(reason: str, threshold: float) -> documents.CompareDocument:
-    """The document of `compare` without comparisons, whose only note gives the `reason`."""
+    """Make a document of `compare` without comparisons, whose only note gives the `reason`."""
     return documents.CompareDocument(
         results=[],
         threshold=threshold,
@@ -364,14 +364,14 @@ def empty_compare_document(reason: str, threshold: float) -> documents.CompareDo
 
 
 def _varying_problem_names(pairs: Sequence[RunPair]) -> list[str]:
-    """The names of the problem's properties in which the pairs differ, other than rows per chunk and workers."""
+    """The names of the problem's properties that differ between pairs, other than rows per chunk and workers."""
     problems = [comparable_runs.problem_definition_texts(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in SIZE]
 
 
 def _verdict_caveats(row: ComparisonRow, verdict: Verdict, busy_results: Mapping[Path, str]) -> list[str]:
-    """Sentences about other causes of a verdict than the configs; `busy_results`: names of results from busy hosts."""
+    """Sentences about other causes of a verdict than the configs; `busy_results`: names of results of busy hosts."""
     pair = row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy_results[folder] for folder in folders if folder in busy_results]
@@ -468,7 +468,7 @@ def _run_pair_notes(pair: RunPair, rows: Sequence[ComparisonRow]) -> Iterator[st
 
 
 def _launch_notes(row: ComparisonRow) -> Iterator[str]:
-    """Sentences about launches without a value, not interleaved, or left out of the ratio."""
+    """Sentences about a row's launches that have no value, were not interleaved, or are left out of the ratio."""
     effect = row.effect
     if effect is None:
         return

@@ -60,7 +60,7 @@ _WITH_UNIT = {
 
 
 def command_rows(campaign: Campaign) -> Rows:
-    """A row for every launch of a command, with the values of its metrics, each in its unit."""
+    """Yield a row for every launch of a command, with the values of its metrics, each in its unit."""
     for run in campaign.runs:
         command = run.plan.command or CommandPlan()
         metrics = metrics_of_command(command.metrics)
@@ -77,14 +77,14 @@ def command_rows(campaign: Campaign) -> Rows:
 
 
 def _metric_column_name(metric: Metric) -> str:
-    """The column of a command's metric: its name, unless another column has that."""
+    """The column name of a command's metric: the metric's name, with ``_value`` if another column has that name."""
     if metric.name == WALL:
         return "wall_seconds"
     return f"{metric.name}_value" if metric.name in COMMAND_COLUMNS else metric.name
 
 
 def iteration_rows(campaign: Campaign) -> Rows:
-    """A row for every timed iteration, of a command for every launch."""
+    """Yield a row for every timed iteration of a merge, or for every launch of a command."""
     if campaign.command is not None:
         yield from command_rows(campaign)
         return
@@ -100,7 +100,7 @@ def iteration_rows(campaign: Campaign) -> Rows:
 
 
 def worker_rows(campaign: Campaign) -> Rows:
-    """A row for every worker in every timed iteration."""
+    """Yield a row for every worker in every timed iteration."""
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for iteration in launch.timed:
@@ -129,7 +129,7 @@ def worker_rows(campaign: Campaign) -> Rows:
 
 
 def worker_pair_rows(campaign: Campaign) -> Rows:
-    """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
+    """Yield a row for every ordered pair of workers in every launch: medians over the launch's timed iterations."""
     for run, launch in _runs_with_launches(campaign):
         by_pair = {
             (lane.from_rank, lane.to_rank): lane for lane in selected_lanes([launch.lanes] if launch.lanes else [])
@@ -148,7 +148,7 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
 
 
 def launch_rows(campaign: Campaign) -> Rows:
-    """A row for every launch: medians over its timed iterations."""
+    """Yield a row for every launch: medians over its timed iterations."""
     if campaign.command is not None:
         yield from command_rows(campaign)
         return
@@ -173,7 +173,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 
 
 def probe_rows(campaign: Campaign) -> Rows:
-    """A row for every result of a network measurement."""
+    """Yield a row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.unrepeated_launches:
         for line in launch.probes:
@@ -195,10 +195,10 @@ def probe_rows(campaign: Campaign) -> Rows:
 
 
 def make_flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
-    """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
+    """Make one table of campaigns; returns the type of each column by name, and the rows.
 
-    Of a command it has a row for each launch. Raises UsageError if nothing was measured, or if there are two or more of
-    merges, network measurements and commands, whose columns differ.
+    A row is a timed iteration of a merge, a network measurement, or a launch of a command. Raises UsageError if
+    nothing was measured, or if the campaigns measured different kinds of things, whose columns differ.
     """
     kinds = {_table_kind_of_campaign(campaign) for campaign in campaigns}
     if len(kinds) > 1:
@@ -217,7 +217,7 @@ def make_flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], 
 
 
 def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
-    """A row for every timed iteration, with all columns of the flat table."""
+    """Yield a row for every timed iteration, with all columns of the flat table of merges."""
     rows = iteration_rows(campaign)
     for run in campaign.runs:
         plan, verification = run.plan, verification_state(run, aggregate.complete_launches(run)).value
@@ -246,14 +246,14 @@ _TABLES: Mapping[str, tuple[Mapping[str, type], Callable[[Campaign], Rows]]] = {
 
 
 def _table_kind_of_campaign(campaign: Campaign) -> str:
-    """What a campaign measured: a key of `_TABLES`."""
+    """The kind of flat table for a campaign: ``merges``, ``network measurements`` or ``commands``."""
     if campaign.probe is not None:
         return "network measurements"
     return "merges" if campaign.command is None else "commands"
 
 
 def _metrics_besides_wall_time(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
-    """The metrics of all commands that have columns of their own."""
+    """The metrics of all commands in `campaigns` but the wall-clock; each has a column of its own."""
     commands = (plan.command for campaign in campaigns for plan in campaign.plans if plan.command is not None)
     return (metric for each in commands for metric in metrics_of_command(each.metrics) if metric.name != WALL)
 
@@ -270,7 +270,7 @@ def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
 
 
 def _launch_identity_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
-    """The cells that identify a launch, by column; `complete`: reports use complete launches only."""
+    """The cells that identify a launch, by column: campaign, config, plan, launch, …; `complete`: whether it counts."""
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,

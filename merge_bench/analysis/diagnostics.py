@@ -75,9 +75,9 @@ class RankOverload:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that delays the others most: it takes ``seconds`` for ``phase``, their median is ``others``.
+    """The rank that delays the other ranks most: it takes ``seconds`` for ``phase``, where their median is ``others``.
 
-    ``excess``: the seconds by which it holds the others up.
+    ``excess``: the seconds by which the rank holds the others up.
     """
 
     rank: int
@@ -88,13 +88,13 @@ class Straggler:
 
     @property
     def slowdown_factor(self) -> float:
-        """How many times as long as the other ranks' median the phase takes this rank."""
+        """The seconds that the phase takes this rank ÷ the median of the other ranks."""
         return self.seconds / self.others if self.others > 0 else float("inf")
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A rank that exchanges data at ``rate`` bytes per second with each other rank; those reach ``others``."""
+    """A rank with a slow link: it exchanges data at ``rate`` bytes per second, the other ranks at ``others``."""
 
     rank: int
     rate: float
@@ -102,7 +102,7 @@ class SlowLink:
 
     @property
     def slowdown_factor(self) -> float:
-        """How many times as fast the other ranks exchange data among each other."""
+        """How many times as fast as this rank the other ranks exchange data among each other."""
         return self.others / self.rate if self.rate > 0 else float("inf")
 
 
@@ -115,7 +115,7 @@ def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[RankOverload, ..
 
 
 def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
-    """The rank that delays the others most; None if there is none, or if it only has more rows to partition."""
+    """The rank that delays the others most; None without such a rank, or if it only has more rows to partition."""
     times = {
         w.rank: WorkerPhaseSeconds(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
         for w in workers
@@ -145,7 +145,7 @@ def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigu
 def find_overloads(received_rows: Mapping[int, float], result_rows: Mapping[int, float]) -> tuple[RankOverload, ...]:
     """The ranks with far more received or result rows than the others, the most overloaded first.
 
-    Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
+    Skewed keys show in the rows that a rank receives, and more clearly in the rows of the result that it makes.
     """
     worst: dict[int, RankOverload] = {}
     for what, rows in (("received", received_rows), ("result", result_rows)):
@@ -162,8 +162,8 @@ def find_overloads(received_rows: Mapping[int, float], result_rows: Mapping[int,
 def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> Straggler | None:
     """The rank that delays the others most, and in which phase; ``None`` if all take about the same time.
 
-    A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
-    slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
+    A rank with a slow partition makes the other ranks wait in their exchange, which then looks slow. So time in the
+    exchange counts only as far as the rank also ends its exchange later than the others do.
     """
     if len(phase_seconds_by_rank) < 2:
         return None
@@ -186,9 +186,9 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
 def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
     """The rank with which all others exchange data far more slowly than among each other; ``None`` if there is none.
 
-    All ranks wait for it, so the times of phases do not show it; single pairs do. `pair_rates`: bytes per second by
-    (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
-    likewise. ``None`` below three ranks, where the rates do not show whose link it is.
+    All ranks wait for that rank, so the slow link shows in the rates of pairs only, and in no phase. `pair_rates`:
+    bytes per second by (from rank, to rank). `hosts`: by rank; pairs within a host are compared with such pairs only,
+    and pairs of two hosts likewise. ``None`` below three ranks, where the rates do not show whose link is slow.
     """
     links: list[SlowLink] = []
     for rank in sorted({rank for pair in pair_rates for rank in pair}):
@@ -204,7 +204,7 @@ def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[i
 
 
 def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
-    """The median over the other ranks, for every rank."""
+    """For every rank the median of the other ranks' values."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     numbers = [value for _, value in ordered]
     low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
@@ -233,7 +233,10 @@ def warnings_of_run(
     workers: Sequence[WorkerFigures],
     verification_state: VerificationState,
 ) -> list[Caution]:
-    """All warnings about a run: first those in its records, then those that follow from its figures, each once."""
+    """All warnings about a run, each once: first those in its records, then those that follow from its figures.
+
+    `counted_launches`: those from which the figures are computed.
+    """
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(
         launches_started_on_busy_host(run.launches)
@@ -302,7 +305,7 @@ def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
 
 
 def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_index: int | None) -> Failure:
-    """Add to an interruption what its launch had measured and what is missing; other failures stay as they are."""
+    """Add to an interruption how far its launch had come, and what is missing; other failures stay as they are."""
     runs = campaign.runs
     if failure.code == INTERRUPTED and not campaign.launches:
         before = " before the first launch, so nothing was measured"
@@ -329,7 +332,7 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
 
 
 def _missing_measurements_text(run: Run, launch: Launch) -> str:
-    """The end of a sentence that lists what a launch did not measure after its iterations; empty if nothing."""
+    """The end of a sentence with what a launch did not measure after its iterations: ``; missing: …``, or empty."""
     plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
@@ -381,20 +384,21 @@ def _failed_launch_warnings(run: Run) -> Iterator[Caution]:
 def _slow_link_warnings(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
 ) -> Iterator[Caution]:
-    """A warning about the rank with a slow link; `config_name`: the name that the warning adds, empty for none."""
+    """A warning about the rank with a slow link; `config_name`: the config that it names, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = rank_with_slow_link(launches, workers)
     if slow is not None:
         yield Caution(
             "straggler",
             f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config_name)} exchanges data at only"
-            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.slowdown_factor:.1f})",
+            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)}"
+            f" (factor {slow.slowdown_factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
 def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
-    """A warning if the exchange was faster than what was measured as the link limit."""
+    """A warning if the exchange was faster than the measured link limit, which is then no limit."""
     fraction = aggregate.run_median(launches, aggregate.link_limit_fraction)
     if fraction is not None and fraction > EXCEEDED:
         yield Caution(
@@ -407,7 +411,7 @@ def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution
 def _rank_warnings(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
 ) -> Iterator[Caution]:
-    """Warnings about ranks with too many rows, too few cores or a slow phase; `config_name`: the name that they add."""
+    """Warnings about ranks with many rows, few cores or a slow phase; `config_name`: the config that they name."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
@@ -455,7 +459,7 @@ def _rank_label(rank: int, host: str, config_name: str) -> str:
 
 
 def _outlier_warnings(launches: Sequence[Launch], *, name_configs: bool) -> Iterator[Caution]:
-    """A warning that names the iterations with outlying times; `name_configs`: name their configs too."""
+    """A warning that lists the iterations with outlying wall-clock times; `name_configs`: with their configs."""
     flagged = [
         (f"{launch.index} ({launch.key[0]})" if name_configs and launch.key else str(launch.index), iteration.index)
         for launch in launches
@@ -471,13 +475,13 @@ def _outlier_warnings(launches: Sequence[Launch], *, name_configs: bool) -> Iter
 
 
 def busy_host_warnings(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept a host of the campaign busy."""
+    """The warnings of a campaign that say that other processes kept a host's cores busy."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
     return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_start_warnings(campaign.launches)]
 
 
 def busy_launch_start_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
-    """One warning that names the launches after the first that began on a busy host; none if there are no such."""
+    """One warning that lists the launches, after the first one, that began on a busy host; [] if there are none."""
     loads = _host_load_by_launch(launches)
     busy = {index: load for index, load in busy_host_load_by_launch(launches).items() if index}
     if not busy:

@@ -20,7 +20,7 @@ from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a result is incomplete: a code for programs, a sentence, and the host and rank, if known."""
+    """Why a result is incomplete: a code for programs, a sentence for people, and the host and rank, if known."""
 
     code: str
     message: str
@@ -29,19 +29,19 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_line(cls, line: FailureLine) -> Self:
-        """Make the failure from its record."""
+        """Make the failure from its line in the records."""
         return cls(line.code, line.message, line.host, line.rank)
 
 
 class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A compared campaign; `letter` stands for it in labels, null if there is only one."""
+    """A compared campaign; `letter`: its name in labels, null if there is only one campaign."""
 
     letter: str | None
     path: str
 
 
 class RatioInterval(msgspec.Struct, frozen=True, kw_only=True):
-    """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k."""
+    """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k candidates."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class MedianValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RatioPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The ratio of candidate to baseline in one block; unpaired, of one candidate launch to the baseline's median."""
+    """The ratio of candidate to baseline in one block; if unpaired, of a candidate launch to the baseline's median."""
 
     block: int | None = None
     launch: int | None = None
@@ -103,7 +103,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PropertyDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A property in which the two compared runs differ, with the value of each; null: that run does not have it."""
+    """A property in which two compared runs differ, with the value of each; null: that run lacks the property."""
 
     pair: int
     baseline: str
@@ -132,7 +132,7 @@ class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Median over launches with its 95 % interval, null below 6 launches; quartiles and extremes over iterations."""
+    """A metric's median over launches, with its 95 % interval (from 6 launches on); quartiles, extremes of iterations."""
 
     median: float | None
     ci95: tuple[float, float] | None
@@ -154,10 +154,10 @@ class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BandwidthSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Bandwidth of an iteration: harmonic mean over workers, the slowest and the fastest; of each, the median.
+    """Bandwidth of an iteration: the harmonic mean over workers, the slowest and the fastest worker; medians of each.
 
-    So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
-    `spread`: of the harmonic mean.
+    So min ≤ harmonic_mean ≤ max. `per_worker`: the medians of each worker, which are another figure. Imported results
+    have the mean alone. `spread`: of the harmonic mean.
     """
 
     harmonic_mean: float | None
@@ -181,7 +181,7 @@ class LinkUtilization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryCopyRates(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes per second at which a worker copies memory, and the shares of it that partition and join reached."""
+    """Bytes per second at which a worker copies memory, and the shares of that rate that partition and join reached."""
 
     copy_bytes_per_second: float
     partition_fraction: float | None
@@ -230,7 +230,7 @@ class NetworkDeviceBytes(msgspec.Struct, kw_only=True):
 
 
 class CountedTraffic(msgspec.Struct, kw_only=True):
-    """Bytes that the ranks of a host sent to others, and the bytes that its network devices counted meanwhile."""
+    """Bytes that a host's ranks sent to others in a period, and bytes that its network devices counted meanwhile."""
 
     host: str
     during: str
@@ -251,7 +251,7 @@ class WorkerPeakMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest peak memory of any worker, and that of each, in bytes."""
+    """Peak memory in bytes: the largest of any worker, and that of each worker."""
 
     max: int | None
     per_worker: list[WorkerPeakMemory]
@@ -260,9 +260,10 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
 class GpuEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU during the timed iterations: energy of a merge, power, clocks, and throttling.
 
-    `sm_mhz`, `memory_mhz`: the lowest that was read before or after the iterations, unless it was idle then; `max_…`:
-    the highest that the GPU has. `celsius`: the highest that was read. `reasons`: why the clocks were not higher, at
-    these moments. `throttled_share`: of the time between them, by cause; null where no time is counted.
+    `sm_mhz`, `memory_mhz`: the lowest clock that was read before or after the iterations, unless the GPU was idle then;
+    `max_…`: the highest clock that the GPU has. `celsius`: the highest temperature that was read. `reasons`: why the
+    clocks were not higher when they were read. `throttled_share`: share of the time between the readings, by cause;
+    null where no time is counted.
     """
 
     host: str
@@ -296,8 +297,8 @@ EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
 class MergeEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one merge in joules: that of the timed iterations ÷ their number, median over launches.
 
-    `joules_per_merge`: of all parts that `counts` names; null if nothing could be read, or not the GPUs that the merge
-    uses. `unknown`: what could not be read, and why, as sentences.
+    `joules_per_merge`: of all parts that `counts` names; null if no part could be read, or the GPUs of the merge could
+    not be read. `unknown`: which parts could not be read, and why, as sentences.
     """
 
     joules_per_merge: float | None
@@ -310,7 +311,7 @@ class MergeEnergy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasurementCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was measured: launches that count, their timed iterations and warm-ups, bytes of an iteration."""
+    """How much was measured: complete launches, their timed iterations and warm-ups, and the bytes of an iteration."""
 
     launches: int = 0
     planned_launches: int = 0
@@ -321,7 +322,7 @@ class MeasurementCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerificationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the merge result is correct, and what the first failed check, or else the last check, compared."""
+    """Whether the merge result is correct, and the values of the first check that failed, or else of the last check."""
 
     state: Literal["verified", "off", "imported", "missing", "wrong"] = "missing"
     checks: int = 0
@@ -335,7 +336,7 @@ class VerificationSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandMetricSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of one metric of a command, in its unit, which is empty if unknown."""
+    """The summary of one metric of a command, in the metric's unit, which is empty if unknown."""
 
     name: str
     unit: str
@@ -348,9 +349,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     In version 1 the bottleneck was a word in `link`, and null unless the phases overlapped.
 
-    `metrics`: of a command, the main one first; what only merges have is null then. There is none of merges.
-    `plan`: its options as the records have them, and the `hosts` of its workers, each once. `comparisons`: where
-    ``--against`` or ``--fail-on`` asked for them.
+    `metrics`: of a command, the main one first; values that only merges have are null then. Merges have no `metrics`.
+    `plan`: the options as in the records, and the `hosts` of the workers, each once. `comparisons`: those that
+    ``--against`` or ``--fail-on`` asked for.
     """
 
     document_version: Literal[2] = 2
@@ -403,7 +404,7 @@ def run_documents(document: Document) -> Sequence[RunDocument]:
 
 
 def command_metric_summaries(document: RunDocument) -> Sequence[CommandMetricSummary]:
-    """The figures of a command's metrics, the main one first; none of a merge."""
+    """The summaries of a command's metrics, the main one first; empty for a merge."""
     return () if isinstance(document.metrics, msgspec.UnsetType) else document.metrics
 
 
@@ -416,7 +417,7 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UcxReleaseCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """How a release of UCX reads a config; `variables`: those of the config that it reads otherwise than `ucx`."""
+    """How a release of UCX reads a config; `variables`: settings that the chosen release reads in another way."""
 
     ucx: str
     ok: bool
@@ -426,8 +427,8 @@ class UcxReleaseCheck(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `check --json`: how UCX reads a config, and the errors with which `run` would refuse it.
 
-    `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
-    `releases`: how the releases of UCX in the user's cache read the config, without ``--ucx``.
+    `ucx`: the chosen release, null if none is installed; `errors`: why `ok` is false, as sentences. `releases`: how the
+    releases of UCX in the user's cache read the config; empty with ``--ucx``.
     """
 
     document_version: Literal[1] = 1
@@ -450,7 +451,7 @@ class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CachedUcxRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A release of UCX in the user's cache; `sha256`: of the wheel that it was installed from."""
+    """A release of UCX in the user's cache; `sha256`: of the wheel from which it was installed."""
 
     version: str
     package: str

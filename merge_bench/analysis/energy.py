@@ -51,7 +51,7 @@ def merge_energy(launches: Sequence[Launch]) -> MergeEnergy | None:
 
 
 def throttling_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
-    """A warning for each GPU that was throttled during the timed iterations, and for each cause."""
+    """Yield a warning for each GPU that was throttled during the timed iterations, and for each cause."""
     several = len({worker.host for launch in launches if launch.line for worker in launch.line.workers}) > 1
     for gpu in _gpu_energy_rows([launch for launch in launches if launch.power is not None]):
         name = f"GPU {gpu.index}" + (f" of {gpu.host}" if several else "")
@@ -107,7 +107,10 @@ def _joules_per_merge(launch: Launch, power_reading: GpuPower | HostPower, least
 
 
 def _why_energy_not_counted(launch: Launch, seconds: float, least_seconds: float) -> str | None:
-    """Why the energy between two readings `seconds` apart is not the energy of the merges; None if it is."""
+    """Why the energy between two readings `seconds` apart does not count as that of the merges; None if it does.
+
+    `least_seconds`: the shortest time after which the counters are up to date.
+    """
     merging = sum(iteration.wall_seconds for iteration in launch.timed)
     if not launch.timed or merging < least_seconds:
         return f"the timed iterations took {merging:.2g} s, less than the {least_seconds:g} s that the counters need"
@@ -124,7 +127,7 @@ def _ranks_with_unreadable_gpu(launch: Launch) -> list[int]:
 
 
 def _unknown_energy_reasons(launch: Launch) -> Iterator[str]:
-    """Sentences about which energy of a launch is unknown, and why."""
+    """Sentences that say which energy of a launch is unknown, of GPUs or processors, and why."""
     if launch.power is None:
         return
     if launch.power.gpus is not None:
@@ -177,7 +180,7 @@ def _gpu_energy_row(launch_readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEn
 
 
 def _throttled_share(gpus: Sequence[GpuPower], cause: str) -> float:
-    """The share of the time in which a GPU was throttled by `cause`, over the launches that counted it."""
+    """The share of the time in which a GPU was throttled by `cause`, over the launches that counted this cause."""
     counted = [gpu for gpu in gpus if cause in gpu.throttled_seconds]
     seconds = sum(gpu.seconds for gpu in counted)
     return min(sum(gpu.throttled_seconds[cause] for gpu in counted) / seconds, 1.0) if seconds else 0.0
@@ -202,7 +205,7 @@ def _host_energy_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
 
 
 def _mean_watts(launch: Launch, power_reading: GpuPower | HostPower, least_seconds: float) -> float | None:
-    """Mean power in watts between two readings; None if the energy of a merge is unknown."""
+    """Mean power in watts between two readings of a launch; None if the energy of a merge is unknown."""
     joules = power_reading.joules if _joules_per_merge(launch, power_reading, least_seconds) is not None else None
     return None if joules is None else joules / power_reading.seconds
 

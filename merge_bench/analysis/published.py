@@ -35,7 +35,7 @@ SHIPPED, PUBLISHED = "shipped", "published"
 
 
 def published_results_folders(results_folder: Path) -> list[ResultsFolder]:
-    """The folders of published and shipped results that are listed beside the results in folder `results_folder`."""
+    """The folders of published and shipped results that are listed together with the results in `results_folder`."""
     shipped = FOLDER.parent
     places = {results_folder / "curated": SHIPPED, results_folder / "published": PUBLISHED}
     if results_folder.resolve() != shipped:
@@ -55,10 +55,11 @@ class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedDataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A published dataset. `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: its numbers.
+    """A published dataset: its kind, its source, and the file with its numbers.
 
-    `cite` names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are
-    the settings behind the names of configs, where published. `tool`: what network rows call their method.
+    `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: the file or campaign with the numbers. `cite`
+    names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are the
+    settings of each named config, where published. `tool`: the method that rows of a network dataset name.
     """
 
     name: str
@@ -98,10 +99,10 @@ class PublishedMergeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedSettingEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of one changed setting: `value` beside `baseline`, bytes per second; `ratio` of the two, recomputed.
+    """The published effect of one changed setting: `value` and `baseline` in bytes per second, and their `ratio`.
 
-    `beside`: the config that was changed. `figure_label` and `figure_ratio`: the bar of the published figure.
-    `published_percent`: as printed, 102.9 for a ratio of 1.029. None: not published.
+    `ratio` is recomputed. `beside`: the config in which the setting was changed. `figure_label` and `figure_ratio`: the
+    bar of the published figure. `published_percent`: as printed, 102.9 for a ratio of 1.029. None: not published.
     """
 
     label: str
@@ -124,7 +125,7 @@ class PublishedSettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 def datasets(folder: Path = FOLDER) -> Mapping[str, PublishedDataset]:
     """The published datasets in a folder, by name.
 
-    Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
+    Raises UsageError if the folder is missing, as a broken link is in a checkout without symbolic links.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -139,7 +140,7 @@ def datasets(folder: Path = FOLDER) -> Mapping[str, PublishedDataset]:
 
 
 def find_dataset(dataset_name: str, kind: str | None = None) -> PublishedDataset:
-    """The published dataset of this name; raises UsageError if there is none, or it is not of `kind`."""
+    """The published dataset of this name; raises UsageError if no dataset has it, or the dataset is not of `kind`."""
     by_name = {each: data for each, data in datasets().items() if kind in (None, data.kind)}
     if dataset_name in by_name:
         return by_name[dataset_name]
@@ -199,7 +200,7 @@ def _read_csv_lines(published_dataset: PublishedDataset) -> Iterator[Mapping[str
 
 
 def _make_probe_row(published_dataset: PublishedDataset, series: str, csv_lines: Sequence[Mapping[str, str]]) -> Row:
-    """The row of one message size: the mean, and the least and greatest values of ranks where published."""
+    """Make the row of one message size: the mean, and the least and greatest values of ranks, where published."""
     same, first = published_dataset.series[series], csv_lines[0]
     notes = dict.fromkeys(line["note"] for line in csv_lines if line["note"])
 

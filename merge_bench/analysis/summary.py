@@ -51,7 +51,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         result_rows=_result_row_count(launches),
         wall_seconds=_summarize_metric(launches, aggregate.wall_seconds),
         throughput_bytes_per_second=_summarize_metric(launches, aggregate.throughput),
-        bandwidth_bytes_per_second=documents.BandwidthSummary(  # medians, which keep the order of the iterations' figures
+        bandwidth_bytes_per_second=documents.BandwidthSummary(  # medians keep the order of the figures
             harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
             min=aggregate.run_median(launches, aggregate.slowest_worker_bandwidth),
             max=aggregate.run_median(launches, aggregate.fastest_worker_bandwidth),
@@ -92,7 +92,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
 def _summarize_command_metrics(
     launches: Sequence[Launch], metrics: Sequence[Metric]
 ) -> list[documents.CommandMetricSummary]:
-    """The figures of a command's metrics over its launches."""
+    """Summarize each metric of a command over its launches."""
     return [
         documents.CommandMetricSummary(
             name=metric.name,
@@ -123,7 +123,7 @@ def _summarize_verification(
 def _summarize_metric(
     launches: Sequence[Launch], iteration_metric: aggregate.IterationMetric
 ) -> documents.MetricSummary:
-    """Median and interval of `iteration_metric` over launches; quartiles, minimum and maximum over all iterations."""
+    """Summarize a metric: median and interval over launches; quartiles, minimum and maximum over all iterations."""
     samples, iterations = (
         aggregate.launch_medians(launches, iteration_metric),
         aggregate.iteration_values(launches, iteration_metric),
@@ -160,9 +160,9 @@ def _link_utilization(
 
 
 def _memory_copy_rates(run: Run, launches: Sequence[Launch]) -> documents.MemoryCopyRates | None:
-    """The copy rate of memory and the shares of it that partition and join reach; None where workers share cores.
+    """The copy rate of memory and the shares of that rate that partition and join reach; None if workers share cores.
 
-    With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
+    With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves only some of its bytes.
     """
     rate = aggregate.memory_copy_rate(launches)
     if rate is None or first_core_shortage(launches) is not None:

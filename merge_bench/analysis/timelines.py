@@ -25,10 +25,10 @@ from merge_bench.records.timeline import (
 
 @dataclass(frozen=True)
 class AlignedTimeline:
-    """A launch's timeline, and the offset of each host's clock from that of rank 0's host.
+    """A launch's timeline, and the offset of each host's clock from the clock of rank 0's host.
 
-    `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
-    another host may be off at most, seconds; 0 on one host.
+    `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: seconds by which
+    times of another host may be wrong at most; 0 on one host.
     """
 
     launch: Launch
@@ -105,7 +105,7 @@ def _last_barrier_exit_seconds(iteration: TimelineIteration, hosts: Sequence[str
 
 
 def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
-    """Each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
+    """Yield each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
         for worker in iteration.workers

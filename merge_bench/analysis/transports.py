@@ -74,7 +74,10 @@ def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[SelectedProtoco
 
 
 def counted_traffic(launches: Sequence[Launch]) -> list[CountedTraffic]:
-    """The bytes that each host's ranks sent and its network devices counted, by host and period, over `launches`."""
+    """The bytes that each host's ranks sent, and those that its network devices counted: sums over `launches`.
+
+    An entry for each host and period (timed iterations, measurement of the link).
+    """
     by_host: dict[tuple[str, str], CountedTraffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
@@ -98,7 +101,7 @@ def counted_traffic(launches: Sequence[Launch]) -> list[CountedTraffic]:
 
 @dataclass
 class _ExpectedTraffic:
-    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have used its network `devices`."""
+    """Bytes that a host's ranks sent: the `total`, and how many `must` or `may` have crossed its network `devices`."""
 
     total: int = 0
     must: int = 0
@@ -111,7 +114,7 @@ class _ExpectedTraffic:
 def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
     """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
 
-    None where lanes or counters were not recorded.
+    No warnings where lanes or counters were not recorded.
     """
     counted = next((line for line in launch.traffic if line.during == "iterations"), None)
     if counted is None or launch.lanes is None or launch.line is None:
@@ -141,10 +144,7 @@ def possible_transports_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tu
 def _expected_traffic_by_host(
     lanes_line: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
 ) -> dict[str, _ExpectedTraffic]:
-    """The bytes that must, or may, have crossed the network devices of each host, by host.
-
-    `sent_bytes`: by (from rank, to rank).
-    """
+    """How many bytes must, or may, have crossed the network devices of each host; `sent_bytes`: by (from, to) rank."""
     by_host: dict[str, _ExpectedTraffic] = {}
     for pair in lanes_line.pairs:
         size, of_host = sent_bytes[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)

@@ -67,7 +67,7 @@ _ALPHA = 0.01
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored result in a series; `value` is the median of its launches, `level` that of the results of its level."""
+    """A stored result in a series; `value`: the median of its launches; `level`: the median of its level's results."""
 
     path: str
     started: float
@@ -78,7 +78,7 @@ class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A property that differs across a shift; null: not there. `result`: the first result that has the new value."""
+    """A property that differs before and after a shift; null: not recorded. `result`: the first with the new value."""
 
     kind: str
     name: str
@@ -88,7 +88,7 @@ class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """Who accepted a level that is worse, why, and when."""
+    """Who accepted a level that is worse than the one before, why, and when."""
 
     by: str
     reason: str
@@ -96,9 +96,10 @@ class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
-    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less.
+    """A shift of a series from one level to another; `change`: relative, -0.05 for 5 % less.
 
-    `before` and `after` are the levels as they were known with the result `found_with`.
+    `result`: the number of the first result of the new level, from 0; `found_with`: of the result that made the shift
+    certain. `before` and `after`: the two levels as they were known then.
     """
 
     result: int
@@ -118,13 +119,13 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference_texts(self) -> list[str]:
-        """What differs between the result before the shift and its first one, as ``UCX version 1.20.0 → 1.21.0``."""
+        """What differs between the results just before and after the shift: ``UCX version 1.20.0 → 1.21.0``."""
         here = (each for each in self.differences if each.result == self.result)
         return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
 
 
 class DriftOrNoiseFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the series by `change` since the result `since` that is no shift: ``drifts`` or ``noise-changed``."""
+    """A change of a series that is no shift: ``drifts`` or ``noise-changed``, by `change` since the result `since`."""
 
     kind: str
     since: int
@@ -135,11 +136,12 @@ class DriftOrNoiseFinding(msgspec.Struct, frozen=True, kw_only=True):
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one config with one problem, the oldest first, and the shifts between them.
 
-    `metric`: that of its values, with its `unit`, which is empty if unknown, and what of it is `better`;
-    `main_metric`: the one in which ``--against history`` compares.
+    `metric`: the metric of the values, with its `unit` (empty if unknown), and whether more or less is `better`;
+    `main_metric`: the metric in which ``--against history`` compares.
 
-    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
-    share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
+    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about that
+    level, as a share of the level. ``reference`` is the level that ``--against history`` compares with,
+    ``reference_results`` are the results of that level.
     """
 
     series: dict[str, str | int | float]
@@ -161,14 +163,14 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_main_metric(self) -> bool:
-        """Whether its metric is the main one."""
+        """Whether the metric of the series is the main metric."""
         return self.metric == self.main_metric
 
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Every series that was asked for, those with the newest results first.
+    """The requested series of results, those with the newest results first.
 
-    `metric`, `unit`: those of all series; empty if the series have different ones.
+    `metric`, `unit`: those of all series; empty if the series have different metrics or units.
     """
 
     document_version: Literal[1] = 1
@@ -190,11 +192,12 @@ def load_history(
     command: str | None = None,
     **only: Any,
 ) -> HistoryDocument:
-    """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
+    """Find the series of results in `folders`, and the shifts in them.
 
-    `metric`: that of every series; None: the main one of each, which is throughput or the first of a command.
-    `threshold`: the least change of the level that matters, 0.02 for 2 %; `most_series`: series at most, those with the newest
-    results; `command`: only those of commands that contain this text.
+    `only`: the ``config``, ``chunk``, … that series must have. `metric`: in which levels are computed; None: the main
+    metric of each series, which is throughput or the first metric of a command. `threshold`: the least change of the
+    level that matters, 0.02 for 2 %; `most_series`: how many series at most, those with the newest results; `command`:
+    a text that the command of a series must contain.
 
     Raises UsageError if a folder cannot be read, or there is no such series.
     """
@@ -226,8 +229,8 @@ def _no_result_text(folders: Sequence[str | os.PathLike[str]], selection: Mappin
 def accept_level(document: HistoryDocument, *, accepted_by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
-    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
-    anyway, or if nobody and nothing is named.
+    Raises UsageError if the document has several series or another metric than the main one, if ``--against history``
+    compares with the present level anyway, or if the reason or the person is missing.
     """
     if other := next((each for each in document.series if not each.is_main_metric), None):
         compared = f"--against history compares the {other.main_metric}"
@@ -266,9 +269,9 @@ def make_history_document(
     threshold: float = 0.02,
     most_series: int | None = None,
 ) -> HistoryDocument:
-    """Make the history document of the first `most_series` of these `series` that have the metric; None: the main one of each.
+    """Make the history document of the first `most_series` series that have the metric.
 
-    Raises UsageError if none of them can have the metric.
+    `metric_name`: None for the main metric of each series. Raises UsageError if no series can have the metric.
     """
     chosen = list(series)
     if metric_name not in (None, *BY_NAME):
@@ -291,9 +294,9 @@ def make_history_document(
 def make_series_history(
     index: HistoryIndex, series: Series, metric_name: str | None, threshold: float, *, omitted_path: str = ""
 ) -> HistorySeries | None:
-    """Find the levels and shifts of a series in the metric `metric_name`, None: its main one; None if no result has it.
+    """Find the levels and shifts of a series in a metric; None if no result has the metric.
 
-    `omitted_path`: the path of a result to omit.
+    `metric_name`: None for the main metric of the series; `omitted_path`: the path of a result to leave out.
     """
     every = [entry for entry in index.runs_of_series(series) if entry.path != omitted_path]
     main, *others = every[-1].metrics if every else METRICS
@@ -376,7 +379,7 @@ def make_series_history(
 
 
 def _newest_values_of_level(values: Sequence[float], level_numbers: Sequence[int], level_number: int) -> list[float]:
-    """The newest values of the level numbered `level_number`; `level_numbers`: the number of the level of each value."""
+    """The newest values of one level; `level_numbers`: the number of the level of each value."""
     return [value for value, own_level in zip(values, level_numbers, strict=True) if own_level == level_number][
         -_NEWEST:
     ]
@@ -385,7 +388,7 @@ def _newest_values_of_level(values: Sequence[float], level_numbers: Sequence[int
 def _accepted_levels_by_shift(
     index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[DetectedShift], metric: Metric
 ) -> dict[int | None, AcceptedLevel]:
-    """Return the accepted levels by the number of the shift with which each begins, None for the first level."""
+    """Return the accepted levels by the number of the shift with which each level begins, None for the first level."""
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
@@ -397,9 +400,10 @@ def _accepted_levels_by_shift(
 def _reference_level_number(
     shifts: Sequence[DetectedShift], accepted_shifts: Collection[int], result_count: int, *, higher_is_better: bool
 ) -> int:
-    """The number of the level that a new result is compared with.
+    """The number of the reference level, with which a new result is compared.
 
-    A worse level becomes that once somebody accepted it, a better level once it has `FIRST` results.
+    A worse level becomes the reference once somebody accepted it, a better level once it has `FIRST` results.
+    `accepted_shifts`: the numbers of the shifts to accepted levels.
     """
     reference, middle = 0, shifts[0].before if shifts else 0.0
     for number, shift in enumerate(shifts):
@@ -413,7 +417,10 @@ def _reference_level_number(
 def _differences_across_shift(
     index: HistoryIndex, runs: Sequence[RunFigures], shift_index: int
 ) -> list[ShiftDifference]:
-    """List the properties that differ across a shift, then those that differ one result later or earlier."""
+    """List the properties that differ across a shift, then those that differ one result later, then one earlier.
+
+    `shift_index`: the number of the first result after the shift.
+    """
     return [
         ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
@@ -426,11 +433,10 @@ def _differences_across_shift(
 def compare_with_reference_level(
     campaign: Campaign, results_folder: str | os.PathLike[str], threshold: float
 ) -> CompareDocument:
-    """Compare the one run of `campaign` with the reference level of its series.
+    """Compare the one run of `campaign` with the reference level of its series in `results_folder`.
 
-    `results_folder`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
-
-    Without `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note says.
+    The reference level is the present level, unless the present level is a loss that nobody accepted. With fewer than
+    `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note of the document says.
     """
     history, entries = _earlier_history_and_runs(campaign, results_folder, threshold)
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
@@ -463,7 +469,7 @@ def compare_with_earlier_result(campaign: Campaign, earlier_result: Campaign, th
     """Compare `campaign` with one earlier result.
 
     The noise from night to night is taken from the other results of the series, if the folder of `campaign` has
-    `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
+    `_NIGHTS` of them and SciPy is installed; else the verdicts say that the noise is not known.
     """
     sides = {}
     if len(campaign.runs) == len(earlier_result.runs) == 1 and find_spec("scipy"):
@@ -494,9 +500,10 @@ def _earlier_history_and_runs(
 def _noise_between_nights(
     history: HistorySeries, entries: Sequence[RunFigures], metric_name: str, result_count: int
 ) -> tuple[float, int]:
-    """How far one more result may lie from the median of so many (0.03 for 3 %), and how many results show that.
+    """How far one more result may be from the median of `result_count` results, and how many results show that.
 
-    This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
+    The distance, 0.03 for 3 %, is half of a prediction interval by Student's t. All levels of a series are taken to
+    have the same noise.
     """
     from scipy.stats import t
 

@@ -48,7 +48,7 @@ class RegressionGate:
     def from_options(cls, options: RunOptions, *, choice_count: int, run_count: int) -> Self | None:
         """Make the gate that the options of `run` ask for, None without any; reads the earlier result.
 
-        `choice_count`: how many configs, engines or exchanges there are; `run_count`: with how many sizes in all.
+        `choice_count`: how many configs, engines or exchanges there are; `run_count`: how many runs, with all sizes.
 
         Raises UsageError if there is nothing to compare with, or the earlier result cannot be read.
         """
@@ -68,7 +68,7 @@ class RegressionGate:
         return cls(earlier, fail_on, options.threshold, allowed)
 
     def too_few_launches_warning(self, planned_launches: int) -> str | None:
-        """A warning if `planned_launches` are too few for a verdict other than INCONCLUSIVE; else None."""
+        """A warning if the planned launches are too few for a verdict other than INCONCLUSIVE; else None."""
         if not isinstance(self.against, Campaign):
             return None
         counted = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
@@ -76,8 +76,8 @@ class RegressionGate:
             return None
         least = least_launches_for_significance(alpha=ALPHA, paired=False)
         warning = (
-            f"the baseline {self.against.folder} has {plural(counted, 'launch')}, and this run makes {planned_launches:,}:"
-            f" a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
+            f"the baseline {self.against.folder} has {plural(counted, 'launch')}, and this run makes"
+            f" {planned_launches:,}: a verdict needs at least {least} of each, so it can only be INCONCLUSIVE"
         )
         names = "--fail-on " + ",".join(self.fail_on)
         if not self.fail_on:
@@ -89,7 +89,7 @@ class RegressionGate:
     def judge_campaign(self, campaign: Campaign) -> tuple[CompareDocument, int]:
         """Compare a campaign; returns the document with its ``error``, and the exit status, as `apply_gates` does.
 
-        Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
+        Raises NothingToCompare if nothing can be compared and there is no ``--fail-on``; the campaign is kept.
         """
         from merge_bench.regressions.document import compare_with_earlier_result, compare_with_reference_level
 
@@ -110,9 +110,9 @@ class RegressionGate:
 
 
 def _earlier_result_path(against: str) -> str:
-    """The path of the result that ``--against`` names: a campaign, or the only one in a folder of results.
+    """The path of the result that ``--against`` names: a campaign, or the only campaign in a folder of results.
 
-    Raises UsageError if the folder has several; the message names the newest.
+    Raises UsageError if the folder has several campaigns; the message names the newest.
     """
     folder = Path(against)
     if not folder.is_dir() or is_result_folder(folder):
@@ -149,10 +149,11 @@ def apply_gates(
     comparison_required: bool = False,
     allow_no_baseline: bool = False,
 ) -> tuple[CompareDocument, int]:
-    """Set the ``error`` of a comparison; returns it and the exit status: 4 for a wrong result, 5 for a gate not met.
+    """Set the ``error`` of a document; returns it and the exit status: 4 for a wrong result, 5 for a gate not met.
 
-    A document without a comparison in `metric_name` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
-    is `comparison_required` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
+    `fail_on`: the gates, keys of `GATES`. A document without a comparison in the metric meets no gate, unless
+    `allow_no_baseline`; with `comparison_required` it fails without gates, too. A/A comparisons pass every gate: they
+    are made to show the noise.
     """
     comparisons = [each for each in document.comparisons if each.metric == metric_name]
     chosen = [each for each in comparisons if not each.aa]
@@ -172,9 +173,9 @@ def apply_gates(
 
 
 def gate_summary(document: CompareDocument, *, metric_name: str, fail_on: Sequence[str]) -> str:
-    """A sentence that names the gates that did not fail and the verdicts; empty if one failed, or there is none.
+    """A sentence that names the gates that did not fail, and the verdicts; empty if a gate failed, or there is none.
 
-    A gate that did not fail only because nothing was decided is not called passed.
+    Gates that did not fail because a verdict is INCONCLUSIVE are not called passed.
     """
     comparisons = [each for each in document.comparisons if each.metric == metric_name]
     candidates = [each for each in comparisons if not each.aa]

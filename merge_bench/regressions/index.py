@@ -73,7 +73,7 @@ _APART = (
 
 
 class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A level that a person accepted, a line in a file; `newest`: when the newest result known then began."""
+    """A level that a person accepted, as a line of a file; `newest`: begin of the newest result at that time."""
 
     series: dict[str, str | int | float]
     newest: float
@@ -85,7 +85,7 @@ class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run by metric. `values`: one for each launch; `floors`: noise floors of A/A pairs.
+    """The figures of a run in the index. `values`: by metric, one for each launch; `floors`: noise floors by metric.
 
     `command`: the metrics of a command, the main one first; None for a merge.
     """
@@ -101,12 +101,15 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What was measured, the main metric first."""
+        """The metrics of the run, the main one first."""
         return METRICS if self.command is None else metrics_of_command(self.command)
 
 
 class HistoryIndex:
-    """The runs in results folders; reads what the index lacks. `problems`: which results could not be read, and why."""
+    """An index of the runs in results folders, which is brought up to date when it is made.
+
+    `problems`: which results could not be read, and why.
+    """
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
@@ -126,7 +129,7 @@ class HistoryIndex:
             self._update_database(":memory:")
 
     def list_series(self, result_name: str | None = None) -> list[dict[str, str | int | float]]:
-        """List the series, those with the newest results first; `result_name`: only those of the result with this name."""
+        """List the series, those with the newest results first; `result_name`: only the series of this result."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
         rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, result_name])
         return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
@@ -139,17 +142,17 @@ class HistoryIndex:
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
     def metrics_of_series(self, series: Series) -> tuple[Metric, ...]:
-        """Return the metrics of a series, those of its newest result, the main one first."""
+        """Return the metrics of the newest result of a series, the main one first."""
         runs = self.runs_of_series(series)
         return runs[-1].metrics if runs else METRICS
 
     def properties_of_run(self, run: RunFigures) -> comparable_runs.Properties:
-        """Return the properties of a run that must not differ between runs that are compared."""
+        """Return the properties of a run: its config, machine, versions, … by kind and name."""
         ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
         return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
     def _update_database(self, database_path: Path | str) -> None:
-        """Open the database at `database_path`, and read into it what changed in the folders."""
+        """Open the database at `database_path`, and update it with the results that changed in the folders."""
         self._base = _open_index_database(database_path)
         self.problems: list[str] = []
         for root in self.roots:
@@ -196,7 +199,10 @@ def _open_index_database(database_path: Path | str) -> sqlite3.Connection:
 
 
 def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
-    """Yield the series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
+    """Yield the series (JSON), properties (JSON) and figures of each run of a campaign.
+
+    Probes, tunings and imported results yield nothing.
+    """
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
     aa_pairs = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
@@ -222,7 +228,7 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
 
 
 def _series_key(run: Run, properties: dict[str, dict[str, str]]) -> Series:
-    """Return what results of one series have in common; names the GPUs' drivers in `properties`."""
+    """Return the values that results of one series have in common; adds the drivers of GPUs to `properties`."""
     machine = properties.setdefault(comparable_runs.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
@@ -244,7 +250,7 @@ def _series_key(run: Run, properties: dict[str, dict[str, str]]) -> Series:
 
 
 def _noise_floors(run: Run, aa_pairs: Sequence[RunPair]) -> dict[str, float]:
-    """By metric, the noise floor that an A/A comparison with this run shows, if there is one."""
+    """The noise floors that A/A comparisons with this run show, by metric; metrics without one are left out."""
     floors: dict[str, float] = {}
     for pair, metric in itertools.product(aa_pairs, common_metrics([run])):
         old, new = pair.baseline.run, pair.candidate.run
@@ -257,12 +263,12 @@ def _noise_floors(run: Run, aa_pairs: Sequence[RunPair]) -> dict[str, float]:
 
 
 def _series_json(series: Series) -> str:
-    """The series as JSON with sorted keys, its key in the index."""
+    """A series as JSON with sorted keys, which is its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()
 
 
 def read_accepted_levels(results_folders: Sequence[str]) -> tuple[list[AcceptedLevelLine], list[str]]:
-    """The levels accepted in these results folders, the oldest first, and sentences about what could not be read."""
+    """Read the levels accepted in results folders, the oldest first; returns them and sentences about problems."""
     accepted: list[AcceptedLevelLine] = []
     problems = []
     decode = msgspec.json.Decoder(AcceptedLevelLine).decode
@@ -284,9 +290,9 @@ def read_accepted_levels(results_folders: Sequence[str]) -> tuple[list[AcceptedL
 
 
 def append_accepted_level(results_folder: str, level_line: AcceptedLevelLine) -> None:
-    """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
+    """Add an accepted level to the file of a results folder, and wait until the line is on the disk.
 
-    Raises UsageError if the file cannot be written; its earlier lines stay.
+    Raises UsageError if the file cannot be written, or is a link; its earlier lines stay.
     """
     path = Path(results_folder, ACCEPTED_FILE)
     try:
@@ -307,7 +313,7 @@ def append_accepted_level(results_folder: str, level_line: AcceptedLevelLine) ->
 
 
 def _read_accepted_levels_file(path: Path) -> bytes:
-    """The first `_MOST_ACCEPTED_BYTES` of a regular file."""
+    """The first `_MOST_ACCEPTED_BYTES` bytes of a file of accepted levels, which must be a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         _require_regular_file(descriptor)

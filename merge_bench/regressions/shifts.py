@@ -32,8 +32,10 @@ _SLOPE = 2.0
 
 @dataclass(frozen=True)
 class SeriesNoise:
-    """The noise of a series, in logarithms. `spread`: the standard deviation, tails included; `robust`: without tails;
-    `cap`: a result further from its level than this counts as if it were this far.
+    """The noise of a series of results, in logarithms.
+
+    `spread`: the standard deviation, tails included; `robust`: the standard deviation without tails; `cap`: results
+    further from their level than this count as if they were this far.
     """
 
     spread: float
@@ -42,7 +44,7 @@ class SeriesNoise:
 
 
 def estimate_noise(residuals: Values) -> SeriesNoise:
-    """Estimate the noise of a series from its deviations from a level."""
+    """Estimate the noise of a series from the deviations of its results from their level."""
     size = np.abs(residuals)
     robust = max(1.4826 * float(np.median(size)), _LEAST)
     wide = np.minimum(size, _WIDE * robust)
@@ -55,9 +57,10 @@ def estimate_noise(residuals: Values) -> SeriesNoise:
 def estimate_drift(
     values: Values, spread: float, variance_ratio: float = 1.0, *, least_t_value: float = _SLOPE
 ) -> float:
-    """Estimate the change of the values from one result to the next, 0 where it is not certain.
+    """Estimate the drift, the change of the values from one result to the next; 0 where the drift is not certain.
 
-    `variance_ratio`: variance of the values' mean ÷ that of the mean of as many independent results.
+    `variance_ratio`: variance of the values' mean ÷ that of the mean of as many independent results. `least_t_value`:
+    how many standard errors a drift needs to be certain.
     """
     count = len(values)
     if count < 10:
@@ -70,7 +73,7 @@ def estimate_drift(
 
 
 def clip_outliers(residuals: Values) -> Values:
-    """Return deviations from a level, with outliers reduced to the largest deviation that is no outlier."""
+    """Return deviations from a level, with outliers reduced to the largest deviation that counts as none."""
     limit = _FAR * max(1.4826 * float(np.median(np.abs(residuals))), _LEAST)
     return np.clip(residuals, -limit, limit)
 
@@ -96,12 +99,12 @@ _SINCE = {0: 0.0002, 3: 0.0002, 5: 0.0002, 10: 0.003, 20: 0.003, 40: 0.003, 80: 
 
 @dataclass(frozen=True)
 class AutocorrelationModels:
-    """The kinds of memory (how results of a series may depend on earlier ones), a row each; the first has none.
+    """Models of how results of a series may depend on earlier ones, a row each; in the first they are independent.
 
-    `prior`: how likely it is. `unexplained`: multiplied with autocorrelations of lags 0 to `_LAGS`, the share of the
-    variance that the best prediction leaves. `mean` and `newest`: variance of the mean of so many results, and of so
-    many newest ones, which may all share one state; of one result it is 1. `witnesses`: results that show the variance
-    as well as one independent result.
+    `prior`: the probability of each model. `unexplained`: factors of the autocorrelations of lags 0 to `_LAGS`; their
+    sum is the share of the variance that the best prediction leaves. `mean`: variance of the mean of 1, 2, … results;
+    `newest`: of as many newest results, which may all share one state; that of one result is 1. `witnesses`: how many
+    results show the variance as well as one independent result does.
     """
 
     prior: Values
@@ -113,7 +116,7 @@ class AutocorrelationModels:
 
 @cache
 def autocorrelation_models() -> AutocorrelationModels:
-    """Compute all kinds of memory: none, correlations that fade over results, and states that last some nights."""
+    """Compute all models: independent results, correlations that fade, and states that last for some nights."""
     lag = np.arange(_MOST)
     rows = [np.zeros(_MOST), *(share * left**lag for share, left, _ in _FADING)]
     rows += [_SHARE * np.maximum(0.0, 1.0 - lag / nights) for nights, _ in _STATES]
@@ -132,7 +135,7 @@ def autocorrelation_models() -> AutocorrelationModels:
 
 
 def _unexplained_variances(autocorrelations: Values) -> Values:
-    """Factors of the autocorrelations whose sum is the variance that the best prediction leaves (Yule and Walker)."""
+    """Compute a row of `AutocorrelationModels.unexplained` for a model's autocorrelations (Yule and Walker)."""
     lags = np.arange(_LAGS)
     weights = np.linalg.solve(autocorrelations[np.abs(lags[:, None] - lags)], autocorrelations[1:])
     errors = np.append(1.0, -weights)
@@ -143,18 +146,18 @@ def _unexplained_variances(autocorrelations: Values) -> Values:
 
 @dataclass(frozen=True)
 class SeriesAutocorrelation:
-    """The probability of each kind of memory of a series, in the order of `autocorrelation_models`."""
+    """The probability of each of the `autocorrelation_models` for a series, in their order."""
 
     weights: Values
 
     def variance_ratio(self, count: int) -> float:
-        """The variance of the mean of `count` results ÷ that of as many results without a memory."""
+        """The variance of the mean of `count` results ÷ that of the mean of as many independent results."""
         count = min(count, _MOST)
         return count * float(self.weights @ autocorrelation_models().mean[:, count - 1])
 
 
 def estimate_autocorrelation(residuals: Values) -> SeriesAutocorrelation:
-    """Estimate the memory of a series from its deviations from a level."""
+    """Estimate the autocorrelation of a series from the deviations of its results from their level."""
     count = len(residuals)
     values = clip_outliers(residuals)
     models = autocorrelation_models()
@@ -174,10 +177,11 @@ def shift_evidence(
     autocorrelation: SeriesAutocorrelation,
     older_residuals: Values,
 ) -> float:
-    """The evidence that `new_residuals` deviations from the level of the `older_count` older results are those of another level.
+    """The evidence that new results belong to another level than the `older_count` older results.
 
     In standard deviations of a normal distribution: 2 for a chance of 0.05 that such a series does this by itself, to
-    either side. `older_residuals`: the older results' deviations, which show `noise` and `autocorrelation`.
+    either side. `new_residuals`: deviations of the new results from the old level; `older_residuals`: those of the
+    older results, from which `noise` and `autocorrelation` were estimated.
     """
     models, after, count = autocorrelation_models(), len(new_residuals), min(len(older_residuals), _MOST)
     # outliers are independent: where results share a state, each counts in full
@@ -196,7 +200,10 @@ def shift_evidence(
 
 
 def _noise_growth_factors(new_residuals: Values, older_residuals: Values) -> tuple[Values, Values]:
-    """Return the factors by which the noise may have grown, and their probabilities; takes standard deviations."""
+    """Return the factors by which the noise may have grown, and their probabilities.
+
+    The deviations of the results from their level are given as multiples of the standard deviation.
+    """
     within = float(((new_residuals - new_residuals.mean()) ** 2).sum())
     squares_since = {
         since: float(older_residuals[len(older_residuals) - since :] @ older_residuals[len(older_residuals) - since :])
@@ -214,7 +221,7 @@ def _noise_growth_factors(new_residuals: Values, older_residuals: Values) -> tup
 
 
 def _normalize_likelihoods(log_likelihoods: Values) -> Values:
-    """Turn logarithms of likelihoods into probabilities, whose sum is 1."""
+    """Turn logarithms of likelihoods into probabilities with the sum 1."""
     shares = np.exp(log_likelihoods - log_likelihoods.max())
     return np.asarray(shares / shares.sum())
 
@@ -266,10 +273,10 @@ _CALIBRATED = 400
 
 @dataclass(frozen=True)
 class DetectedShift:
-    """The level changed with the result at `at`; it was found when the result at `newest` arrived.
+    """A shift to another level with the result number `at`; it was found when the result number `newest` arrived.
 
     `before`, `after`: the two levels as they were known then, in the unit of the values. `level`: the number of the
-    level that begins, from 0; that of an earlier one, if the results are back at it. `evidence`: see `EVIDENCE`.
+    level that begins, from 0; if the results are back at an earlier level, its number. `evidence`: see `EVIDENCE`.
     """
 
     at: int
@@ -288,9 +295,9 @@ class DetectedShift:
 def find_shifts(
     values: Iterable[float], thresholds: Iterable[float] = repeat(0.02), evidence: float = EVIDENCE
 ) -> list[DetectedShift]:
-    """Find the shifts in `values` above 0, taken one after the other; no later value changes a shift.
+    """Find the shifts in a series of `values` above 0, taken one after the other; no later value changes a shift.
 
-    `thresholds`: the least change that matters, for each value. `evidence`: that a shift needs.
+    `thresholds`: the least change that matters, for each value. `evidence`: how much evidence a shift needs.
     """
     followed = _ShiftDetector(evidence)
     shifts = (
@@ -302,21 +309,21 @@ def find_shifts(
 
 @dataclass
 class _LevelResults:
-    """A level: its `number`, and its newest results as logarithms; `clipped` is how they count."""
+    """The newest results of the level `number`, as logarithms; `clipped`: the same without outliers."""
 
     number: int
     values: Values = field(default_factory=lambda: np.empty(0))
     clipped: Values = field(default_factory=lambda: np.empty(0))
 
     def add_results(self, values: Values, noise: SeriesNoise) -> None:
-        """Add results; each counts as no further from those before it than the noise allows."""
+        """Add results, as logarithms; as `clipped` each is no further from earlier results than the noise allows."""
         middle = float(np.median(self.values if len(self.values) >= AFTER else values))
         keep = _LONGEST + _MEMORY
         self.values = np.append(self.values, values)[-keep:]
         self.clipped = np.append(self.clipped, np.clip(values, middle - noise.cap, middle + noise.cap))[-keep:]
 
     def remove_newest_results(self, count: int) -> tuple[Values, Values]:
-        """Remove the last `count` results; returns the results that stay, and those removed."""
+        """Remove the last `count` results; returns the results that stay, and the removed ones."""
         ends = len(self.values) - count
         kept, self.values, self.clipped = self.values[ends:], self.values[:ends], self.clipped[:ends]
         return self.values, kept
@@ -324,7 +331,10 @@ class _LevelResults:
 
 @dataclass(frozen=True)
 class _PossibleShift:
-    """A possible shift, by `change`, with the last `after` results; `back`: the earlier level to which it returns."""
+    """A possible shift by `change` (logarithm) that began with the last `after` results.
+
+    `back`: the earlier level to which the results return, None for a new level.
+    """
 
     after: int
     change: float
@@ -334,9 +344,10 @@ class _PossibleShift:
 
 @dataclass
 class _ShiftDetector:
-    """A series so far: its `levels`, the present one last; `other_residuals`: those of the other levels.
+    """Finds shifts in a series whose results are added one after the other.
 
-    `evidence`: that a shift needs.
+    `levels`: the levels so far, the present one last; `other_residuals`: deviations of the other levels' results.
+    `evidence`: how much evidence a shift needs.
     """
 
     evidence: float
@@ -347,7 +358,7 @@ class _ShiftDetector:
     noise: SeriesNoise | None = None
 
     def add_result(self, value: float, threshold: float) -> DetectedShift | None:
-        """Add a result; returns the shift that becomes certain with it, None without one."""
+        """Add a result (logarithm); returns the shift that becomes certain with this result, None without one."""
         level, self.count = self.levels[-1], self.count + 1
         new = np.array([value])
         if self.noise is None:
@@ -366,7 +377,7 @@ class _ShiftDetector:
         return shift
 
     def _newest_residuals(self, values: Values, clipped_values: Values) -> Values:
-        """The newest deviations from their level, of these values and, where they are few, of other levels."""
+        """The newest deviations from their level: of `values`, and where they are few, of other levels' results."""
         return np.append(self.other_residuals, values - clipped_values[-_REMEMBERED:].mean())[-_MEMORY:]
 
     def _find_shift(self, threshold: float) -> DetectedShift | None:
@@ -419,7 +430,7 @@ class _ShiftDetector:
         )
 
     def _likeliest_shift_length(self, newest_count: int, change: float) -> int:
-        """The likeliest number of newest results with the new level, near `newest_count`."""
+        """The likeliest number of results since a shift by `change`, near `newest_count`."""
         values = self.levels[-1].values[-(newest_count + _NEAR + _REMEMBERED) :]
         counts = np.arange(max(AFTER, newest_count - _NEAR), min(newest_count + _NEAR, len(values) - 1) + 1)
         middle = float(np.median(values[:-newest_count])) + change / 2.0
@@ -430,7 +441,7 @@ class _ShiftDetector:
     def _find_earlier_level(
         self, new_values: Values, change: float, noise: SeriesNoise, autocorrelation: SeriesAutocorrelation
     ) -> _LevelResults | None:
-        """The newest earlier level to which these results return; None if there is none."""
+        """The newest earlier level to which `new_values` return after a shift by `change`; None without one."""
         middle = float(np.median(new_values))
         for level in reversed(self.levels[-1 - _KNOWN : -1]):
             values = level.values[-_REMEMBERED:]
@@ -441,7 +452,7 @@ class _ShiftDetector:
         return None
 
     def _begin_level_after_shift(self, shift: _PossibleShift) -> DetectedShift:
-        """Begin a level with the results after a shift, or continue the earlier level; returns the shift."""
+        """Begin a level with the results after a shift, or continue the earlier level; returns the found shift."""
         back = shift.back
         assert self.noise is not None
         old, new = self.levels[-1].remove_newest_results(shift.after)
@@ -475,7 +486,10 @@ _SHORTEST = 4
 
 @dataclass(frozen=True)
 class DriftOrNoiseChange:
-    """A change that is no shift. `kind`: `DRIFTS`, from the result `since` to the last, or `NOISE`, -0.5 for half."""
+    """A change of a series that is no shift: a drift or another noise, by `change` since the result `since`.
+
+    `kind`: `DRIFTS` or `NOISE`; `change`: relative, -0.5 for half.
+    """
 
     kind: str
     since: int
@@ -485,14 +499,17 @@ class DriftOrNoiseChange:
 def find_drift_or_noise_change(
     values: Sequence[float], levels: Sequence[float], level_begin: int, threshold: float
 ) -> list[DriftOrNoiseChange]:
-    """Find a drift or changed noise, at most one; `levels`: of each value; `level_begin`: where the present level begins."""
+    """Find a drift or a change of the noise, at most one.
+
+    `levels`: the level of each value; `level_begin`: the number of the first result of the present level.
+    """
     logs = np.log(np.array(values))
     finding = _find_drift(logs, level_begin, threshold) or _find_noise_change(logs - np.log(np.array(levels)))
     return [] if finding is None else [finding]
 
 
 def _find_drift(log_values: Values, level_begin: int, threshold: float) -> DriftOrNoiseChange | None:
-    """A drift of the present level that is certain, and larger in all than `threshold`; None without one."""
+    """Find a drift of the present level that is certain, and larger in all than `threshold`; None without one."""
     first = max(level_begin, len(log_values) - _NEWEST)
     count = len(log_values) - first
     if count < _LEAST_DRIFT:
@@ -508,7 +525,7 @@ def _find_drift(log_values: Values, level_begin: int, threshold: float) -> Drift
 
 
 def _find_noise_change(residuals: Values) -> DriftOrNoiseChange | None:
-    """A lasting change in the size of deviations from the level: a shift of their logarithms; None without one."""
+    """Find a lasting change in the size of deviations from the level; None without one."""
     first = max(0, len(residuals) - _NEWEST)
     sizes = np.abs(residuals[first:])
     count = len(sizes)
@@ -528,10 +545,10 @@ def _find_noise_change(residuals: Values) -> DriftOrNoiseChange | None:
 
 
 def find_gradual_changes(values: Sequence[float], shifts: Sequence[DetectedShift]) -> dict[int, tuple[int, int]]:
-    """Find gradual changes (ramps): by the number of each shift that is part of one, its first and last result.
+    """Find gradual changes (ramps); returns the first and last result of a ramp by the number of each shift in it.
 
-    Neighbours in the same direction are one ramp, if a straight line between two levels explains the results better
-    than they do (Bayesian information criterion).
+    Neighbouring shifts in the same direction are one ramp, if a straight line between two levels explains the results
+    better than the shifts do (Bayesian information criterion).
     """
     logs = np.log(np.array(values))
     ramps: dict[int, tuple[int, int]] = {}
@@ -545,7 +562,7 @@ def find_gradual_changes(values: Sequence[float], shifts: Sequence[DetectedShift
 
 
 def _group_shifts_by_direction(shifts: Sequence[DetectedShift]) -> list[tuple[int, int]]:
-    """Group neighbouring shifts in one direction that are near each other: each group as its first and last number."""
+    """Group neighbouring shifts in one direction that are near each other; returns first and last number of each."""
     groups: list[tuple[int, int]] = []
     for number, shift in enumerate(shifts):
         before = shifts[number - 1] if number else None
@@ -557,7 +574,7 @@ def _group_shifts_by_direction(shifts: Sequence[DetectedShift]) -> list[tuple[in
 
 
 def _fit_ramp(values: Values, step_indexes: Sequence[int]) -> tuple[int, int] | None:
-    """The first and last result of the ramp that explains `values` better than `step_indexes` do; None if none does."""
+    """Find the ramp that explains `values` better than shifts at `step_indexes` do; returns its first and last index."""
     count = len(values)
     middle = np.median(values)
     noise = estimate_noise(np.diff(values))

@@ -84,17 +84,17 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def metric_title(series: HistorySeries) -> str:
-    """The name of a series' metric, at the begin of a text: that of a command as a person wrote it."""
+    """The name of a series' metric for the begin of a text: capitalized, unless a person named it for a command."""
     return series.metric if "command" in series.series else capitalize(series.metric)
 
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title of a series, with what distinguishes it from the others of the document."""
+    """The title of a series, with the values that distinguish it from the other series of the document."""
     return series_title(series.series, [each.series for each in document.series])
 
 
 def series_title(series: Series, other_series: Iterable[Series]) -> str:
-    """The config and size or command of a series, and the other values that distinguish it from `other_series`."""
+    """The title of a series: its config, size or command, and values that distinguish it from `other_series`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in other_series)]
     names = dict.fromkeys(("command", *SIZE, *differing))
     parts = [shorten_middle(option_text(name, series[name])) for name in names if name in series and name != "config"]
@@ -110,7 +110,7 @@ def drift_or_noise_sentence(series: HistorySeries, finding: DriftOrNoiseFinding)
 
 
 def reference_level_sentence(series: HistorySeries) -> str:
-    """A sentence if the gate compares with another level than the present one, and until when; else empty."""
+    """A sentence if ``--against history`` compares with another level than the present one; else empty."""
     if series.reference is None or not series.reference_results:
         return ""
     if len(series.results) - 1 in series.reference_results or series.metric != series.main_metric:
@@ -176,12 +176,12 @@ def _write_results_table(page: Page, series: HistorySeries) -> None:
 
 
 def day_of_result(series: HistorySeries, result_index: int) -> str:
-    """The day on which the result number `result_index` began, as ``12 Nov``."""
+    """The day on which a result of the series began, as ``12 Nov``; `result_index`: its number, from 0."""
     return short_time_texts(result.started for result in series.results)[result_index]
 
 
 def shorten_path(path: str) -> str:
-    """`path`, or the same relative to the working directory where that is shorter."""
+    """Return a path, relative to the working directory if that is shorter; unprintable characters are made visible."""
     return mark_unprintable(min(path, os.path.relpath(path), key=len))
 
 

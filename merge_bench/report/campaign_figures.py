@@ -39,7 +39,7 @@ _BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class LoadedCampaign:
-    """A campaign of a results folder; `problem`: a sentence that says why it was not read, or not to its end."""
+    """A campaign read from a results folder; `problem`: why it was not read, or not to its end, as a sentence."""
 
     entry: ResultEntry
     campaign: Campaign | None
@@ -48,13 +48,14 @@ class LoadedCampaign:
 
 @dataclass(frozen=True)
 class CampaignFigures:
-    """The figures that a list shows of a campaign: medians of its fastest run in GiB/s, whether it is verified.
+    """The figures of a campaign in a list: throughput and bandwidth of its fastest run in GiB/s, and its state.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
-    Of a tuning that has ended, the confirmed config, or else the baseline. `main_metric`: of a command, the name of
-    its main metric and the value with its unit, as texts; None if nothing was measured.
-    `launches`: how many launches measured anything; None if the campaign cannot be read. `outcome`: the outcome of a
-    tuning that has ended. `measured`: indexes of the plans whose launches measured anything.
+    For a tuning that has ended, the run is that of the confirmed config, or else of the baseline. `main_metric`: of a
+    command, the name of its main metric and the value with its unit, as texts; None if nothing was measured.
+    `verified`: ``yes``, ``no``, ``WRONG``, or empty. `launches`: how many launches measured anything; None if the
+    campaign cannot be read. `outcome`: the outcome of a tuning that has ended. `measured`: indexes of the plans whose
+    launches measured anything.
     """
 
     fastest: str = ""
@@ -68,16 +69,16 @@ class CampaignFigures:
 
 
 def campaign_status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
-    """The status of a campaign as text: how it ended; if it ended well, whether its results are verified."""
+    """The status of a campaign as text: how it ended; if it ended well, ``verified`` or ``unverified``."""
     if figures.verified == "WRONG" or entry.status != DONE:
         return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
     return {"yes": "verified", "no": "unverified"}.get(figures.verified, entry.status)
 
 
 class CampaignCache:
-    """Reads campaigns and keeps the most recently used ones in memory; threads may share it.
+    """Reads campaigns and keeps the most recently used ones in memory; threads may share a cache.
 
-    Limits in bytes: `most` of all that is kept, `limit` of one campaign, `small` of one that
+    Limits in bytes: `most` of all campaigns in memory, `limit` of one campaign, `small` of one that
     `read_small_campaigns` reads.
     """
 
@@ -88,12 +89,12 @@ class CampaignCache:
         self._lock = threading.Lock()
 
     def load(self, entries: Sequence[ResultEntry]) -> list[LoadedCampaign]:
-        """Read the campaigns of `entries`; of those in memory, only new lines."""
+        """Read the campaigns of `entries`; of campaigns in memory only the new lines."""
         with self._lock:
             return [self._load_campaign(entry) for entry in entries]
 
     def cached_figures(self, entry: ResultEntry) -> CampaignFigures | None:
-        """Return the figures of a campaign; None if it was not read since its records changed."""
+        """Return the figures of a campaign from memory; None if it was not read since its records changed."""
         stored = self._figures.get(entry.folder)
         return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
 
@@ -180,7 +181,7 @@ def _make_campaign_figures(campaign: Campaign) -> CampaignFigures:
 
 
 def _make_command_figures(campaign: Campaign, config_name: str) -> CampaignFigures:
-    """The main metric of a command: of the run of this config, or without such a run of the one that is best in it."""
+    """Make the figures of a command's campaign: the main metric of the run of a config, or else of the best run."""
     runs = command_runs_best_first(campaign)
     label, run = next((each for each in runs if each[1].config.name == config_name), runs[0])
     metric = main_metric(run)
@@ -202,9 +203,9 @@ def _read_campaign_to_end(follower: CampaignFollower) -> Campaign | None:
 
 
 def print_results_list(folder: Path) -> None:
-    """Print a line for each campaign in `folder`: its begin, whether it is verified, throughput, what it measured.
+    """Print a line for each campaign in `folder`: when it began, whether it is verified, throughput, what it measured.
 
-    Of a command its main metric stands instead of throughput.
+    For a command the main metric is printed instead of throughput.
 
     Raises
     ------
@@ -224,7 +225,8 @@ def print_results_list(folder: Path) -> None:
             rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
             metric, rate = figures.main_metric or ("", rate)
             page.add_unwrapped(
-                f"{began:12}  {campaign_status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
+                f"{began:12}  {campaign_status_text(entry, figures):11}  {rate:>12}  "
+                f"{mark_unprintable(str(entry.folder))}"
             )
             title = (f"{metric} of " if metric else "") + title_of_entry(entry, figures.measured)
             what = filter(None, (title, unusual_engines_text(entry.plans)))

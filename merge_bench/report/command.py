@@ -27,7 +27,7 @@ from merge_bench.view.titles import command_text, join_in_words
 class CommandRun:
     """A run of a command with its document and its name in tables and charts.
 
-    `look`: the number of its look there; `part`: its campaign's letter, empty if there is only one.
+    `look`: the number of its colour and marker in charts; `part`: the letter of its campaign, empty for the only one.
     """
 
     name: str
@@ -42,17 +42,18 @@ class CommandRun:
 
     @property
     def as_labelled_run(self) -> LabelledRun:
-        """The run as charts have it."""
+        """The run as the functions that make charts take it."""
         return LabelledRun(self.name, self.look, self.run, self.part)
 
 
 def metric_median_text(metric_summary: CommandMetricSummary) -> str:
     """The name and the median of a metric with its unit: ``busbw 12.37 GB/s``."""
-    return f"{metric_summary.name} {ShownUnit.of(metric_summary.unit).format_value(metric_summary.spread.median, with_unit=True)}"
+    unit = ShownUnit.of(metric_summary.unit)
+    return f"{metric_summary.name} {unit.format_value(metric_summary.spread.median, with_unit=True)}"
 
 
 def describe_command(runs: Sequence[CommandRun]) -> str:
-    """A sentence on what ran, with which configs, how often and where."""
+    """A sentence with the command that ran, its configs, its number of launches, and its hosts."""
     command = ", ".join(dict.fromkeys(command_text(each.run.plan.command or CommandPlan()) for each in runs))
     configs = list(dict.fromkeys(each.run.config.name for each in runs))
     planned = max((each.document.measured.planned_launches for each in runs), default=0)
@@ -63,7 +64,7 @@ def describe_command(runs: Sequence[CommandRun]) -> str:
 
 
 def write_command_summary(page: Page, runs: Sequence[CommandRun]) -> None:
-    """Put what ran, whether it went well, and the values of all metrics on a page."""
+    """Put on a page which command ran, how many launches passed their checks, and the values of all metrics."""
     page.add_paragraph(describe_command(runs))
     for text, style in launch_outcome_sentences(runs):
         page.add_paragraph(text, style)
@@ -77,7 +78,7 @@ def write_command_summary(page: Page, runs: Sequence[CommandRun]) -> None:
 
 
 def launch_outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
-    """Sentences, with their styles, on how many launches passed which checks, the same for all configs as one."""
+    """Yield sentences, each with its style, on how many launches passed which checks; runs that agree share one."""
     sentences: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         sentences.setdefault(_launch_outcome_sentence(run), []).append(run.name)
@@ -86,7 +87,7 @@ def launch_outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, 
 
 
 def _launch_outcome_sentence(run: CommandRun) -> tuple[str, str]:
-    """A sentence on how many launches of a run passed which checks, with its style."""
+    """A sentence on how many launches of a run passed which checks, and its style."""
     measured, proof = run.document.measured, run.document.verification
     if proof.state == VerificationState.WRONG.value:
         return f"WRONG RESULT: {proof.message or 'a check found the result wrong'}", "bold red"
@@ -108,7 +109,7 @@ def _launch_outcome_sentence(run: CommandRun) -> tuple[str, str]:
 
 
 def _why_no_figures_text(planned_launches: int, failed_launches: int) -> str:
-    """Why a run of so many planned launches has no figures."""
+    """Why a run has no figures: how many of its planned launches failed."""
     if failed_launches >= planned_launches:
         return "the launch failed" if planned_launches == 1 else f"all {planned_launches:,} launches failed"
     return (
@@ -130,7 +131,7 @@ def write_metric_summaries_table(page: Page, document: RunDocument) -> None:
 
 
 def unverified_mark_of_run(document: RunDocument) -> str | None:
-    """The word that stands beside every figure of a run; None if its checks were made and passed, or it has none."""
+    """``UNVERIFIED`` or ``WRONG RESULT``, for every figure of a run; None if it is verified or has no figures."""
     return VerificationState(document.verification.state).unverified_mark if document.measured.launches else None
 
 
@@ -191,7 +192,7 @@ def write_command_details(page: Page, run: CommandRun) -> None:
 
 
 def _write_command_header(page: Page, document: RunDocument, command: CommandPlan) -> None:
-    """Put names and values of a command, of how it was checked and of its config on a page."""
+    """Put the command, its hosts, launches, checks, metrics and config on a page, as names with values."""
     plan, config, measured = RecordedPlan.of(document.plan), document.config, document.measured
     rows = [("Command", (document.imported and document.imported.command) or command.line)]
     rows += [("Hosts", ", ".join(hosts))] if (hosts := document.plan["hosts"]) else []
@@ -222,12 +223,12 @@ def _direction_text(better: str) -> str:
 
 
 def _counted_match_text(pick: str) -> str:
-    """Which of several matches counts; empty for the last, which is the default."""
+    """Which of several matches of a metric counts, as text; empty for the last match, the default."""
     return "" if pick == "last" else f"{pick} of all matches"
 
 
 def _write_launches_table(page: Page, run: Run) -> None:
-    """Put a table of all launches of a run on a page, with the values that they have, and how they ended."""
+    """Put a table of all launches of a run on a page: the value of each metric, and how each launch ended."""
     if not run.launches:
         return
     metrics = common_metrics([run])
@@ -243,7 +244,7 @@ def _write_launches_table(page: Page, run: Run) -> None:
 
 
 def _write_iterations_table(page: Page, run: Run) -> None:
-    """Put a table of the iterations of an imported run on a page, with the values that each has."""
+    """Put a table of the iterations of an imported run on a page: the value of each metric in each iteration."""
     iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
     page.add_heading("Iterations")
     columns = [Column("Iteration", [str(iteration.index) for _, iteration in iterations])]
@@ -264,7 +265,7 @@ def launch_outcome_text(launch: Launch) -> str:
 def write_command_charts(page: Page, runs: Sequence[CommandRun], command_title: str = "") -> None:
     """Put charts of every metric on a page: the medians of all runs, and each launch in their order.
 
-    `command_title`: for their titles, where there are charts of several commands.
+    `command_title`: named in the titles of the charts, empty unless there are charts of several commands.
     """
     labelled = [each.as_labelled_run for each in runs]
     for metric in common_metrics(each.run for each in runs):
@@ -274,14 +275,14 @@ def write_command_charts(page: Page, runs: Sequence[CommandRun], command_title: 
 
 
 def command_headline(document: RunDocument) -> str:
-    """The values of one run in a sentence: ``busbw 12.37 GB/s, wall 1,234 ms``; empty without any."""
+    """The medians of a run's metrics as a text: ``busbw 12.37 GB/s, wall 1,234 ms``; empty without values."""
     return ", ".join(
         metric_median_text(each) for each in command_metric_summaries(document) if each.spread.median is not None
     )
 
 
 def command_runs_best_first(campaign: Campaign) -> list[tuple[str, Run]]:
-    """The measured runs of a command with their labels, the best in the main metric first; those with failures last."""
+    """The measured runs of a command with their labels: the best in the main metric first, runs with failures last."""
     measured = [
         each for each in zip(campaign.labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
     ]

@@ -44,7 +44,7 @@ _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
 def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
-    """The next command after a campaign of one run; that of the report, if the run was imported."""
+    """The next command after a campaign of one run, such as `tune`; `report` if the run was imported."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
         return write_report_step(campaign)
@@ -89,8 +89,8 @@ def _next_step_after_compute_limit(
 ) -> NextStep:
     """The next command after a merge that cores or memory limit, which exchange settings cannot make faster.
 
-    It is a merge by the engine of ``auto`` if another one was used and memory is not the limit; else, on one host, the
-    report, which draws where the time goes, and on several hosts a forecast.
+    If another engine than that of ``auto`` was used and memory is not the limit, the command merges with that engine.
+    Else it writes a report on one host, which draws where the time goes, and makes a forecast on several hosts.
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.engine_descriptions() if engine.name == plan.engine), None)
@@ -178,7 +178,7 @@ def _config_as_user_typed(campaign: Campaign, run: Run) -> str:
 
 
 def _repeat_exec_step(campaign: Campaign, purpose: str, **changed: str | bool) -> NextStep:
-    """The command that repeats a campaign of a command with some options changed; `purpose`: what it does, as a phrase."""
+    """The `exec` that repeats a campaign of a command with some options changed; `purpose`: what it does, a phrase."""
     old_options, command = _recorded_options(campaign), campaign.command
     dropped = {"command", "json", "dry_run", "details", "fresh", "extend", *changed}
     if campaign.of_a_job:
@@ -191,9 +191,10 @@ def _repeat_exec_step(campaign: Campaign, purpose: str, **changed: str | bool) -
 def next_step_after_tuning(
     campaign: Campaign, result: TuningResult, *, config_path: Path | None, seconds_to_decide: float | None
 ) -> NextStep:
-    """The next command after a tuning; a tuning with other limits does not resume this one.
+    """The next command after a tuning; a tuning with other limits starts anew instead of resuming this one.
 
-    `config_path`: the file of the config that was found; `seconds_to_decide`: the time in which all can be tried and judged.
+    `config_path`: the file of the config that the tuning found, None without one; `seconds_to_decide`: the time in
+    which all candidates can be tried and judged.
     """
     old_options, tuning = _recorded_options(campaign), campaign.plans[0].tune
     budget = _budget_to_decide_tuning(campaign, result, seconds_to_decide)
@@ -264,7 +265,7 @@ def _measure_tuned_command_step(campaign: Campaign, config_path: Path, old_optio
 
 
 def _budget_to_decide_tuning(campaign: Campaign, result: TuningResult, seconds_to_decide: float | None) -> str:
-    """The ``--budget`` with which a tuning would decide what is open; empty if none is needed or known."""
+    """The ``--budget`` with which a tuning would decide on all candidates; empty if none is needed or known."""
     tuning = campaign.plans[0].tune
     seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
@@ -287,7 +288,7 @@ def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
 
 
 def _error_severity(error_code: str) -> int:
-    """The rank of an error code by severity, the worst lowest."""
+    """The severity of an error code as a number for sorting, the lowest for the worst."""
     codes = (WrongResult.code, GateNotMet.code, NothingCompared.code)
     return codes.index(error_code) if error_code in codes else len(codes) + (error_code in _UNFINISHED)
 
@@ -324,7 +325,7 @@ def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Ru
 
 
 def _show_transports_step(old_options: GivenOptions, run: Run | None = None) -> NextStep:
-    """The command that shows transports of the same cluster, or with `run` of the cluster of that run."""
+    """The `transports` command for the same cluster, or with `run` for the config and workers of that run."""
     options = _pick_options(old_options, _CLUSTER_KEYS if run is None else _CLUSTER_KEYS - {"config", "workers"})
     if run is not None:
         config = {"config": run.config.path or run.config.name} if {"config", "configs"} & set(old_options) else {}
@@ -334,7 +335,7 @@ def _show_transports_step(old_options: GivenOptions, run: Run | None = None) -> 
 
 
 def write_report_step(*campaigns: Campaign, purpose_suffix: str = "") -> NextStep:
-    """The command that writes a report of `campaigns`; `purpose_suffix`: added to the phrase that says what it does."""
+    """The command that writes a report of `campaigns`; `purpose_suffix`: what to add to the phrase on its purpose."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
     return NextStep(words, f"draws everything on one page{purpose_suffix}", reports=True)
 
@@ -374,12 +375,12 @@ def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
 
 
 def _repeat_run_step(old_options: GivenOptions, purpose: str, **changed: str | bool) -> NextStep:
-    """The command that repeats a run with some options changed; without ``--extend``, unless `changed` has it."""
+    """The `run` that repeats a run with some options changed; without ``--extend``, unless `changed` contains it."""
     return NextStep((), purpose, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
 
 
 def _repeat_tuning_step(campaign: Campaign, old_options: GivenOptions, purpose: str, **changed: str) -> NextStep:
-    """The command that repeats a tuning with some options changed; `purpose`: what it does, as a phrase."""
+    """The `tune` that repeats a tuning with some options changed; `purpose`: what it does, as a phrase."""
     words = () if campaign.command is None else tuple(campaign.command.argv)
     baseline = [str(old_options["config"])] if "config" in old_options else []
     options = {**_pick_options(old_options, set(old_options) - {"config", "json", "fresh", *changed}), **changed}

@@ -59,8 +59,8 @@ def print_campaign_report(
 ) -> None:
     """Print the conclusion of `campaign`, and with `details` every table, on `file` (standard output).
 
-    `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
-    `file`, `width`: as of `open_page`; `warnings_above`, `text_below`: as of `write_conclusion`.
+    `document`: that of `summarize_campaign`, made here if not given; `details`: every table of every run before the
+    conclusion; `file`, `width`: as of `open_page`; `warnings_above`, `text_below`: as of `write_conclusion`.
     """
     summary = summarize_campaign(campaign) if document is None else document
     with open_page(file, width) as page:
@@ -130,8 +130,8 @@ def write_conclusion(
 ) -> None:
     """Put the conclusion of `campaign` on a page; `documents`: those of its runs.
 
-    `records_path`: the path of the records; `all_warnings`: whether to put all warnings there, not only as many as a terminal has
-    room for; `warnings_above`: warnings that are printed above already; `text_below`: an error, or what gates found, that is printed
+    `all_warnings`: whether to show all warnings, or only as many as fit into a terminal; `warnings_above`: warnings
+    that are already printed above, and not repeated; `text_below`: an error or outcome of gates that will be printed
     below.
     """
     began = len(page.blocks)
@@ -170,9 +170,9 @@ def write_conclusion(
 
 
 def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) -> tuple[str, bool]:
-    """A sentence on the outcome of runs, and whether they decided anything; empty if no sentence is enough.
+    """A sentence on the outcome of runs, and whether anything was decided; empty if one sentence is not enough.
 
-    Of a single run, the sentence has the figures and what limits it; of a comparison, the verdict.
+    The sentence on a single run has its figures and its bottleneck; that on a comparison has the verdict.
     """
     if len(documents) == 1:
         (document,) = documents
@@ -205,7 +205,7 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
 
 
 def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
-    """Put what ran, the verification and the figures of one run on a page."""
+    """Put the description, the verification and the figures of one run on a page."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {document.run_id}", "bold cyan")
     page.add_paragraph(sections.describe_run(document))
@@ -229,7 +229,7 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
 
 
 def _conclusion_rows(document: RunDocument) -> Iterable[tuple[str, str]]:
-    """Names and texts of a run's phases, what limits the merge, its share of the link limit, and peak memory."""
+    """Yield names and texts for a run's phases, bottleneck, share of the link limit, and peak memory."""
     plan, wall = RecordedPlan.of(document.plan), document.wall_seconds.median
     seconds = {name: getattr(document.phases_seconds, name) for name in aggregate.PHASES}
     if wall and None not in seconds.values():
@@ -256,7 +256,7 @@ def _conclusion_rows(document: RunDocument) -> Iterable[tuple[str, str]]:
 
 
 def _why_link_share_differs(document: RunDocument) -> str:
-    """Say why the share of the link limit is not bandwidth ÷ limit; empty where it is."""
+    """Say why the share of the link limit differs from bandwidth ÷ link limit; empty if the two agree."""
     link, bandwidth = document.link, document.bandwidth_bytes_per_second
     if link is None:
         return ""
@@ -285,7 +285,7 @@ def _write_sweep_conclusion(
 def _write_command_conclusion(
     page: Page, campaign: Campaign, documents: Sequence[RunDocument], text_below: str
 ) -> NextStep | None:
-    """Put what ran, its figures, and a verdict on each config on a page; returns the next command."""
+    """Put the command, its figures, and a verdict on each config on a page; returns the next command."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
     style_by_label = {name: at for at, name in enumerate(dict.fromkeys(campaign.labels))}
@@ -302,9 +302,10 @@ def main_metric_name(campaigns: Sequence[Campaign]) -> str:
 def write_verdicts(
     page: Page, campaigns: Sequence[Campaign], style_by_label: Mapping[str, int], text_below: str = ""
 ) -> list[Comparison]:
-    """Put the verdict on each run against its baseline, and a drawing of them, on a page; returns the comparisons.
+    """Put the verdict on each run against its baseline, and a chart of the verdicts, on a page.
 
-    `style_by_label`: the number of each run's look in all drawings; `text_below`: an error, or what gates found, printed below.
+    Returns the comparisons. `style_by_label`: the number of each run's colour and marker in charts; `text_below`: as of
+    `write_conclusion`.
     """
     try:
         document = compare_campaigns(campaigns)
@@ -323,7 +324,7 @@ def write_verdicts(
 
 
 def _write_first_warnings(page: Page, warnings: Sequence[Caution], max_lines: int | None) -> None:
-    """Put as many warnings on a page as fit in `max_lines` lines, but at least one; None: all of them."""
+    """Put as many warnings on a page as fit in `max_lines` lines, but at least one; None: all warnings."""
     for at, caution in enumerate(warnings):
         lines = caution_paragraphs(caution)
         if max_lines is not None:
@@ -340,7 +341,8 @@ def write_runs_table(
 ) -> None:
     """Put a table on a page: a row for each run, with the options that differ and are not in the runs' `run_names`.
 
-    `several_campaigns`: whether the runs are of several campaigns; an option that one did not record is then no difference.
+    `several_campaigns`: whether the runs are of several campaigns; then an option that is missing in one of them is no
+    difference.
     """
     verified = all(one.verified for one in documents)
     page.add_heading(
@@ -368,10 +370,10 @@ def write_runs_table(
 def _option_columns(
     documents: Sequence[RunDocument], run_names: Sequence[str], ignored_values: set[None]
 ) -> Iterator[Column]:
-    """Make a column for each option that differs between runs.
+    """Yield a column for each option that differs between runs.
 
-    Without options that say how long runs were measured, and without those that the runs' `run_names` contain: the way of
-    each run, or with Dask's exchange, which has a shuffle and no timeline.
+    Left out are options about the length of the measurement, and those that `run_names` contain: engine and exchange,
+    and with the latter also shuffle and timeline, which only some exchanges have.
     """
     plans = [one.plan for one in documents]
     in_names = {

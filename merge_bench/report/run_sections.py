@@ -55,7 +55,7 @@ def hosts_of_run(document: RunDocument) -> list[str]:
 
 
 def write_run_header(page: Page, document: RunDocument) -> None:
-    """Put a heading, and names and values of what a run merged and how, on a page."""
+    """Put a heading on a page, and what a run merged and with which options, as names with values."""
     plan, config = RecordedPlan.of(document.plan), document.config
     facts = [
         ("Workers", format_cell(plan.workers) + _on_hosts_text(hosts_of_run(document))),
@@ -117,7 +117,7 @@ def _chunk_size_text(plan: RecordedPlan) -> str:
 
 
 def describe_run(document: RunDocument) -> str:
-    """A sentence on what a run merged, where, with which options, and how often."""
+    """A sentence with the tables of a run, its workers, hosts, engine, exchange and config, and its iterations."""
     plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
     what = tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
@@ -168,14 +168,14 @@ def write_time_and_rates_table(page: Page, document: RunDocument, unverified_mar
 
 
 def write_totals_with_interval(page: Page, document: RunDocument, unverified_mark: str | None) -> None:
-    """Put a table of a run's wall-clock time and rates on a page, and a line about the interval."""
+    """Put a table of a run's wall-clock time, throughput and bandwidth on a page, and a line about the interval."""
     page.add_heading("Totals (median over launches; quartiles, min and max over iterations)")
     write_time_and_rates_table(page, document, unverified_mark)
     write_interval_note(page, document)
 
 
 def write_interval_note(page: Page, document: RunDocument) -> None:
-    """Put a line about the interval of a run's medians on a page, or keep a note on why there is none."""
+    """Put a line about the 95 % interval of a run's medians on a page, or keep a note on why there is no interval."""
     wall, launches = document.wall_seconds, document.measured.launches
     if wall.ci95_ranks is None or wall.ci95_coverage is None:
         page.keep_note(f"95 % interval: needs at least 6 launches; this run has {launches}")
@@ -194,7 +194,7 @@ def percent_of_limit(share: float | None) -> str:
 
 
 def describe_bottleneck(document: RunDocument) -> str:
-    """A sentence on what limits the merge and how that is seen, or why the limit is not known."""
+    """A text with the bottleneck of a merge and its evidence, or why the bottleneck is not known."""
     bottleneck = document.bottleneck
     return (
         f"unknown: {why_worker_figures_absent(document)}"
@@ -299,7 +299,7 @@ def write_verification(page: Page, document: RunDocument) -> None:
 def write_errors_and_warnings(
     page: Page, documents: Sequence[RunDocument], other_warnings: Sequence[Caution] = ()
 ) -> None:
-    """Put the errors and warnings of all runs, and the warnings `other_warnings`, on a page, each once."""
+    """Put the errors and warnings of all runs, and `other_warnings`, on a page, each once."""
     errors = error_lines(documents)
     if errors:
         page.add_heading("Error")
@@ -310,7 +310,7 @@ def write_errors_and_warnings(
 
 
 def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
-    """Put the first warnings of each kind, with remedies, and the number of further ones on a page."""
+    """Put the first warnings of each kind, with remedies, and the number of further warnings on a page."""
     if cautions:
         page.add_heading("Warnings")
     for code, alike in group_by_key(cautions, lambda caution: caution.code).items():
@@ -325,7 +325,7 @@ def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
 
 
 def omits_warnings(cautions: Sequence[Caution]) -> bool:
-    """Whether `write_warnings_by_kind` would leave some of `cautions` out."""
+    """Whether `write_warnings_by_kind` would omit some of these warnings."""
     return any(len(alike) > _SHOWN_OF_A_KIND for alike in group_by_key(cautions, lambda caution: caution.code).values())
 
 
@@ -411,9 +411,9 @@ def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
 def why_no_bandwidth(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, more_iterations_to_come: bool = False
 ) -> dict[int, str]:
-    """Why workers have no bandwidth, as texts by rank.
+    """Why workers have no bandwidth, as texts by rank; only ranks without a bandwidth are in it.
 
-    `more_iterations_to_come`: whether more iterations are to come.
+    `more_iterations_to_come`: whether the run is still going on.
     """
     sent: dict[int, list[tuple[int, int] | None]] = {}
     for launch in launches:
@@ -427,7 +427,10 @@ def why_no_bandwidth(
 
 
 def _sent_frames_text(sent_bytes: Sequence[tuple[int, int] | None]) -> str:
-    """``sent no left rows in these 4 iterations``; `sent_bytes`: bytes of the left and right frame in each iteration."""
+    """What a worker did not send, as text: ``sent no left rows in these 4 iterations``.
+
+    `sent_bytes`: bytes of the left and the right frame in each iteration; None: not measured.
+    """
     measured = [each for each in sent_bytes if each is not None]
     if len(measured) < len(sent_bytes):
         return NOT_MEASURED
@@ -439,7 +442,7 @@ def _sent_frames_text(sent_bytes: Sequence[tuple[int, int] | None]) -> str:
 
 
 def peak_memory_per_input_byte(peak_memory: WorkerPeakMemory) -> float | None:
-    """Peak memory above imports ÷ bytes of the worker's input; None if either is not known."""
+    """A worker's peak memory above that of its imports ÷ bytes of its input; None if either is not known."""
     return (
         peak_memory.above_imports / peak_memory.input
         if peak_memory.above_imports is not None and peak_memory.input
@@ -485,7 +488,7 @@ def write_energy(page: Page, document: RunDocument, unverified_mark: str | None)
 
 
 def _value_of_limit_text(value: float | None, limit: float | None) -> str:
-    """Watts with their limit: ``412 of 700``; without a limit the value alone."""
+    """A value of a GPU with its limit, in watts or MHz: ``412 of 700``; without a limit the value alone."""
     shown = NULL if value is None else f"{value:.0f}"
     return shown if limit is None else f"{shown} of {limit:.0f}"
 
@@ -499,7 +502,7 @@ def _throttling_text(gpu: GpuEnergy) -> str:
 
 
 def write_selected_transports(page: Page, lanes: Sequence[PairTransports], requested: Mapping[str, str]) -> None:
-    """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
+    """Put the configured and the selected UCX transports on a page; pairs with the same transports share a row."""
     if not lanes:
         return
     page.add_heading("Transports that UCX selected")

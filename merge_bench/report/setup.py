@@ -37,7 +37,7 @@ def print_config_check(
 ) -> None:
     """Print how UCX reads each setting of a config, as a table or as one JSON document.
 
-    `other_releases`: how other releases of UCX read it, by version.
+    `other_releases`: how other releases of UCX read the config, by version.
     """
     others = [_check_other_release(checked, other) for other in (other_releases or {}).values()]
     if json_output:
@@ -70,7 +70,7 @@ def print_config_check(
 
 
 def _check_other_release(checked: CheckResult, other_release: CheckResult) -> UcxReleaseCheck:
-    """How another release of UCX reads the config of `checked`."""
+    """How another release of UCX reads the config of `checked`: its verdict, and the settings in other states."""
     states = {(each.name, each.line): each.state for each in checked.variables}
     differing = [
         each
@@ -81,7 +81,7 @@ def _check_other_release(checked: CheckResult, other_release: CheckResult) -> Uc
 
 
 def _write_release_differences(page: Page, release: UcxReleaseCheck) -> None:
-    """Put what another release of UCX reads otherwise on a page."""
+    """Put the settings that another release of UCX reads otherwise on a page."""
     reads = "reads these settings otherwise" if release.variables else "reads the config in the same way"
     page.add_paragraph(f"UCX {release.ucx} {reads}{'' if release.ok else ', and `run` refuses it'}")
     for variable in release.variables:

@@ -35,7 +35,7 @@ EFFICIENCY = 3.0 / math.pi
 
 
 class Verdict(Enum):
-    """The verdict on a candidate. FAILED and WRONG are no matter of statistics: it crashed, or its result was wrong."""
+    """The verdict on a candidate. FAILED (launches crashed) and WRONG (wrong result) are no matter of statistics."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -57,9 +57,9 @@ class InconclusiveReason(Enum):
 class Judgement:
     """The verdict on one candidate, with its reason, interval and p value.
 
-    `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
-    `p_holm`: `EffectEstimate.p_value` after Holm's correction, at most 0.05 where his steps find a difference. `equivalence_bound`, `difference_bound`:
-    logarithms; what is equivalent lies within one, what is different beyond the other.
+    `reason`: why it is INCONCLUSIVE, else None. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches
+    are too few. `p_holm`: the p value after Holm's correction, at most 0.05 where Holm's steps find a difference.
+    `equivalence_bound`: the log-ratio within which sides are equivalent; `difference_bound`: beyond which they differ.
     """
 
     verdict: Verdict
@@ -75,8 +75,8 @@ class Judgement:
     def more_launches(self) -> int | None:
         """About how many more launches of each config would settle an INCONCLUSIVE verdict, if effect and spread stay.
 
-        ``None``: more than `MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
-        half an interval, and shrinks with the square root of the launches as all intervals do.
+        ``None``: not inconclusive, or more than `MOST`, as for an effect that is as large as the threshold. A noise
+        floor is mostly half an interval, and shrinks with the square root of the launches as all intervals do.
         """
         if self.reason is None:
             return None
@@ -101,7 +101,7 @@ class Judgement:
 def holm_adjusted_p_values(p_values: Sequence[float], *, family_size: int | None = None) -> tuple[float, ...]:
     """Holm's adjusted p values: the running maximum of (k - j) · p over the ascending p, j = 0 … k - 1, at most 1.
 
-    `family_size`: how many comparisons were meant to be made, if some have no p value; they count as if theirs were 1.
+    `family_size`: how many comparisons were meant to be made; those without a p value count as if it were 1.
     """
     k = _checked_family_size(len(p_values), family_size)
     adjusted = [1.0] * len(p_values)
@@ -115,9 +115,10 @@ def holm_adjusted_p_values(p_values: Sequence[float], *, family_size: int | None
 def holm_significance_levels(
     p_values: Sequence[float], *, alpha: float = ALPHA, family_size: int | None = None
 ) -> tuple[float, ...]:
-    """The level that each p value is compared with: α ÷ (k - j) at step j, after the first that fails the same level.
+    """The significance level for each p value in Holm's procedure: α ÷ (k - j) at step j of the ascending p values.
 
-    Equal p values share the step of the first of them: they pass or fail together, in whichever order they came.
+    After the first p value that fails, the level stays the same. Equal p values share the step of the first of them:
+    they pass or fail together, in whichever order they came.
     """
     k = _checked_family_size(len(p_values), family_size)
     levels = [alpha] * len(p_values)
@@ -144,8 +145,8 @@ def judge_effects(
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
     becomes when baseline and candidate change places. Else INCONCLUSIVE.
 
-    `threshold`: t, 0.02 for 2 %. `noise_floors`: of each effect the noise floor, or None; it raises what counts as a
-    difference, and not what counts as equivalent: noise would make everything alike. `family_size`: how many comparisons
+    `threshold`: t, 0.02 for 2 %. `noise_floors`: of each effect the noise floor, or None; it raises the bound for a
+    difference, and not that for equivalence: noise would make everything alike. `family_size`: how many comparisons
     were meant to be made, if more than `effects`.
     """
     k = _checked_family_size(len(effects), family_size)
@@ -172,8 +173,8 @@ def judge_effects(
 def noise_floor(effect: EffectEstimate) -> float:
     """The noise that an A/A comparison, of a config with itself, shows: 0.01 for 1 %.
 
-    The smallest threshold at which this very comparison is EQUIVALENT, as it should be: exp of the far end of its
-    interval, minus 1; with too few launches for an interval, of its largest log-ratio.
+    That is the smallest threshold at which the comparison is EQUIVALENT, as it should be: exp of the far end of its
+    interval, minus 1; with too few launches for an interval, exp of its largest log-ratio, minus 1.
     """
     interval = effect.interval(ALPHA)
     return math.expm1(max(map(abs, effect.points if interval is None else interval)))
@@ -221,7 +222,7 @@ def least_launches_for_significance(*, alpha: float = 0.05, paired: bool = True)
 
 
 def can_reach_significance(baseline_launches: int, candidate_launches: int, *, alpha: float = 0.05) -> bool:
-    """Whether any difference of so many launches that were not interleaved could be significant at level α."""
+    """Whether so many launches, not interleaved, could show any difference that is significant at level `alpha`."""
     return 2.0 / math.comb(baseline_launches + candidate_launches, baseline_launches) <= alpha
 
 
@@ -257,7 +258,10 @@ def launches_needed(
 
 
 def _verdict_probability(effect: float, standard_error: float, half_width: float, threshold: float) -> float:
-    """The probability of a verdict other than INCONCLUSIVE; `standard_error`: standard error of the estimate `effect`."""
+    """The probability of a verdict other than INCONCLUSIVE, for a true log-ratio `effect`.
+
+    `standard_error`: of its estimate; `half_width`: of the interval.
+    """
     if standard_error == 0.0:
         return float(abs(effect) != threshold)
     estimate = NormalDist(effect, standard_error)

@@ -26,7 +26,7 @@ PICTURE_FORMATS = ("png", "svg")
 
 @dataclass(frozen=True)
 class ReportPaths:
-    """The paths that a report is written to, None where one was not asked for; `figures` is a folder."""
+    """The paths to which a report is written: HTML page, Markdown, and a folder of figures; None: not requested."""
 
     page: Path
     markdown: Path | None
@@ -39,7 +39,7 @@ def write_html_report(campaigns: Sequence[Campaign], path: Path | None) -> Path:
     Raises
     ------
     UsageError
-        If it cannot be written there.
+        If the page cannot be written there.
     """
     output_paths = ReportPaths(path or campaigns[0].folder / REPORT, None, None)
     check_report_files(output_paths, campaigns)
@@ -119,7 +119,7 @@ def write_report(report: Report, output_paths: ReportPaths) -> int:
 
 
 def _write_chart_images(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
-    """Write drawings as PNG and SVG; returns the paths of PNG by the drawing's number, from 1, and failures."""
+    """Write the charts of a report as PNG and SVG; returns the PNG paths by chart number, from 1, and failures."""
     from merge_bench.view.content import Drawing
     from merge_bench.view.plot.draw import draw_file
 

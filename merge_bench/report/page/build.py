@@ -69,9 +69,10 @@ class PublishedReferences:
 def build_report(
     campaigns: Sequence[Campaign], published: PublishedReferences, ucx_defaults: Mapping[str, str] | None
 ) -> Report:
-    """Build the report of `campaigns`; `ucx_defaults`: the default settings of the UCX that they ran with, if known.
+    """Build the report of `campaigns`: the conclusion first, then the figures, then runs, commands and environments.
 
-    The conclusion stands first, then the figures, then what they rest on.
+    `published`: results to show beside the measured ones; `ucx_defaults`: the default settings of the UCX of the
+    campaigns, if known.
     """
     page = Page(whole=True)
     merge_campaigns = [campaign for campaign in campaigns if not _is_probe(campaign)]
@@ -150,7 +151,7 @@ def campaign_titles(campaigns: Sequence[Campaign]) -> list[str]:
 
 
 def _date_and_hosts_line(campaigns: Sequence[Campaign]) -> str:
-    """A line that says when and where campaigns were measured, and with which versions."""
+    """A line with the dates and hosts of campaigns, and the versions of UCX and merge_bench."""
     dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
     hosts = titles.join_in_words(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
     parts = [
@@ -166,7 +167,7 @@ def _date_and_hosts_line(campaigns: Sequence[Campaign]) -> str:
 def _verification_sentence(
     reported_runs: Sequence[ReportedRun], probe_campaigns: Sequence[Campaign], network_measured: bool
 ) -> tuple[str, bool]:
-    """A sentence that says whether the results are verified, and whether it is an alarm.
+    """A sentence that says whether the results are verified, and whether the sentence is an alarm.
 
     `network_measured`: whether the `probe_campaigns` measured anything.
     """
@@ -231,7 +232,7 @@ def _write_conclusion(
 
 
 def _write_tables_of_runs(page: Page, reported_runs: Sequence[ReportedRun], *, several_campaigns: bool = False) -> None:
-    """Put a table of the runs of merges, and one of those of commands, on a page; `several_campaigns`: of several campaigns."""
+    """Put a table of the runs of merges, and one of the runs of commands, on a page."""
     merges = [each for each in reported_runs if each.run.plan.command is None]
     if merges:
         write_runs_table(
@@ -245,7 +246,7 @@ def _write_tables_of_runs(page: Page, reported_runs: Sequence[ReportedRun], *, s
 
 
 def _best_network_values(network_rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
-    """Yield the best median of each network test, config and placement in each measure, with its row."""
+    """Yield the best median of each network test, config and placement in each quantity, with its row."""
     for series in group_by_key(network_rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
         for measure in row_quantities(series[0]):
             values = [
@@ -257,7 +258,7 @@ def _best_network_values(network_rows: Sequence[Row]) -> Iterator[tuple[RowQuant
 
 
 def _network_headline(network_rows: Sequence[Row]) -> str:
-    """A sentence with the best network value in each measure, and its message size; empty without values."""
+    """A sentence with the best value of each network quantity, and its message size; empty without values."""
     parts = []
     for measure, best_values in group_by_key(_best_network_values(network_rows), lambda best: best[0]).items():
         _, value, row = (min if measure.less_is_better else max)(best_values, key=lambda best: best[1])
@@ -284,7 +285,7 @@ def _write_best_network_values(page: Page, network_rows: Sequence[Row]) -> None:
 
 
 def _write_comparisons(page: Page, merge_campaigns: Sequence[Campaign], reported_runs: Sequence[ReportedRun]) -> None:
-    """Put comparisons of configs, within each campaign and between campaigns, on a page, or why there are none."""
+    """Put comparisons of configs, within each campaign and between campaigns, on a page, or why nothing is compared."""
     alone = [
         [campaign] for campaign in merge_campaigns if len(campaign.runs) > 1 and not titles.is_tuning_campaign(campaign)
     ]
@@ -348,7 +349,7 @@ def _write_charts(page: Page, charts: Sequence[Chart]) -> None:
 
 
 def _write_run_sections(page: Page, reported_runs: Sequence[ReportedRun], campaigns: Sequence[Campaign]) -> None:
-    """Put a folded section for each run on a page; of many runs only for the confirmed and the first ones."""
+    """Put a folded section for each run on a page; of more than `MOST_RUNS` only for the confirmed and first runs."""
     confirmed = {step.config for source in reported_runs for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in reported_runs if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in reported_runs if source not in first)][:MOST_RUNS]
@@ -401,7 +402,7 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
 
 
 def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], reported_runs: Sequence[ReportedRun]) -> None:
-    """Put a folded section with all warnings on a page, if the conclusion has only some of them."""
+    """Put a folded section with all warnings on a page, if the conclusion shows only some of them."""
     cautions = [caution for source in reported_runs for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
@@ -447,7 +448,7 @@ def _write_repeat_command(page: Page, campaign: Campaign) -> None:
 
 
 def _write_environment(page: Page, campaign: Campaign, ucx_defaults: Mapping[str, str] | None) -> None:
-    """Put hosts, packages, UCX settings and configs of a campaign on a page; `ucx_defaults`: those of UCX."""
+    """Put hosts, packages, UCX settings and configs of a campaign on a page; `ucx_defaults`: of the settings."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
     workers = titles.recorded_workers(campaign.launches)
     if workers:

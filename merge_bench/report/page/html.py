@@ -75,7 +75,7 @@ def render_report(report: Report) -> str:
 
 
 def _table_template_values(table: Table) -> dict[str, Any]:
-    """The values with which a template shows a table: rows, scrolling, a title if folded, what is left out."""
+    """The values with which a template shows a table: rows, whether it scrolls or folds, and a note on omitted rows."""
     rows = table.rows
     kept = evenly_spread_indexes(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
@@ -99,7 +99,7 @@ def _read_template(name: str) -> str:
 
 
 def _add_bokeh_plot(chart: Chart, plots_by_name: dict[str, Any]) -> tuple[str | None, str]:
-    """Add a chart to `plots_by_name`; returns its name there and its note, or None and why it could not be drawn."""
+    """Add a chart as a Bokeh plot to `plots_by_name`; returns its name and note, or None and why drawing failed."""
     name = f"plot-{len(plots_by_name) + 1}"
     try:
         plots_by_name[name] = json_item(make_figure(chart, note=False))
@@ -114,10 +114,10 @@ def _json_for_script(value: object) -> str:
 
 
 def _mark_unprintable_text(value: object) -> object:
-    """Return `value`, a text that is not HTML with its unprintable characters made visible."""
+    """Return a text with its unprintable characters made visible; HTML and other values unchanged."""
     return mark_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _escape_code_lines(text: str) -> Markup:
-    """Escape a text as HTML that keeps its line ends."""
+    """Escape a text of several lines as HTML; unprintable characters are made visible, line ends are kept."""
     return Markup("\n".join(keep_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n")))

@@ -51,8 +51,8 @@ _MOST_COLUMNS = 6
 class ReportedRun(LabelledRun):
     """A run of a campaign in a report, with its document and its name in every table and drawing.
 
-    `name`: the name that `compare` uses, with the campaign's letter where there are several; `label`: that name, with a
-    mark if the run is not verified.
+    `name`: the name that `compare` uses, with the campaign's letter if there are several campaigns; `label`: that name,
+    with a mark if the run is not verified.
     """
 
     campaign: Campaign
@@ -61,7 +61,7 @@ class ReportedRun(LabelledRun):
 
     @property
     def as_command_run(self) -> CommandRun:
-        """The run as tables and charts of commands have it."""
+        """The run as the functions that write tables and charts of commands take it."""
         return CommandRun(self.label, self.look, self.run, self.document, self.part)
 
     def launch_values(self, metric: Metric) -> list[float]:
@@ -69,9 +69,9 @@ class ReportedRun(LabelledRun):
 
 
 def make_reported_runs(campaigns: Sequence[Campaign]) -> list[ReportedRun]:
-    """Return every run of `campaigns`; runs with the same config, or engine, of a campaign have the same look.
+    """Return every run of `campaigns` with its document, name and look; runs of the same name have the same look.
 
-    Without runs that a tuning planned and never launched.
+    Runs that a tuning planned and never launched are left out.
     """
     reported_runs: list[ReportedRun] = []
     style_by_label: dict[str, int] = {}
@@ -95,7 +95,7 @@ def make_reported_runs(campaigns: Sequence[Campaign]) -> list[ReportedRun]:
 
 
 def group_runs_by_problem(reported_runs: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
-    """Group runs by what they merge; returns them by a title that says how their problem differs from others."""
+    """Group runs by problem, the tables that they merge; returns them by a title that tells problems apart."""
     groups: list[list[ReportedRun]] = []
     for source in reported_runs:
         same = next((group for group in groups if have_same_problem(group[0].run, source.run)), None)
@@ -117,7 +117,7 @@ def group_runs_by_problem(reported_runs: Sequence[ReportedRun]) -> dict[str, lis
 
 
 def group_runs_by_command(reported_runs: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
-    """Group runs of commands by the command, of equal ones by what is measured of it, too."""
+    """Group runs by their command, and equal commands by their metrics and checks; returns the runs by a title."""
     titled: dict[str, list[ReportedRun]] = {}
     for problem, alike in group_runs_by_problem(reported_runs).items():
         command = command_text(alike[0].run.plan.command or CommandPlan())
@@ -126,7 +126,7 @@ def group_runs_by_command(reported_runs: Sequence[ReportedRun]) -> dict[str, lis
 
 
 def _short_problem_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
-    """The title of a problem in few words: the properties in `varying`, or the files of its tables."""
+    """The title of a problem in few words: the files of its tables, and its values of the properties in `varying`."""
     shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
     parts = [_option_value_text(name, values[name]) for name in shown if (name, values[name]) != _USUAL_WORKLOAD]
     return ", ".join(filter(None, (tables, *parts)))
@@ -219,7 +219,7 @@ def _write_metric_table(
 
 
 def _median_interval_count_cells(reported_run: ReportedRun | None, metric: Metric) -> tuple[str, str, str]:
-    """The cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
+    """The cells of a run in a table of `metric`: the median, its interval, and the number of launches."""
     if reported_run is None:
         return "", "", ""
     spread = reported_run.document.bandwidth_bytes_per_second.spread
