@@ -261,7 +261,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
     if not results:
         raise UsageError("name at least one result to compare")
-    return _as_plain_data(compare_campaigns(_load_campaigns(results), threshold=threshold, anyway=anyway))
+    return _as_plain_data(compare_campaigns(_load_campaigns(results), threshold=threshold, allow_incomparable=anyway))
 
 
 def history(

@@ -52,7 +52,7 @@ class VerificationState(Enum):
 
 
 @dataclass(frozen=True)
-class FrameBandwidths:
+class BandwidthsByFrame:
     """Bytes per second that one worker sent to others: of the left frame, of the right frame, and their mean."""
 
     left: float | None
@@ -83,7 +83,7 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True)
-class WorkerPairFigures:
+class WorkerPairTraffic:
     """Bytes that one worker sent to another in an iteration, and the seconds in which these were in flight."""
 
     bytes: float
@@ -205,7 +205,7 @@ def which_frames_were_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bo
     return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
 
-def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (True, True)) -> FrameBandwidths:
+def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (True, True)) -> BandwidthsByFrame:
     """The bandwidth of one worker in one iteration: of the left frame, of the right one, and their mean.
 
     Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None if the worker sent
@@ -214,12 +214,12 @@ def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (
     """
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
-        return FrameBandwidths(None, None, None)
+        return BandwidthsByFrame(None, None, None)
     left = sent.left / flight.left if sent.left > 0 and flight.left > 0 else None
     right = sent.right / flight.right if sent.right > 0 and flight.right > 0 else None
     rates = [rate for rate, was_sent in zip((left, right), sent_frames, strict=True) if was_sent]
     measured = [rate for rate in rates if rate is not None]
-    return FrameBandwidths(
+    return BandwidthsByFrame(
         left, right, sum(measured) / len(measured) if measured and len(measured) == len(rates) else None
     )
 
@@ -384,14 +384,14 @@ def memory_copy_rate(launches: Sequence[Launch]) -> float | None:
 def phase_copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationMetric:
     """A function that gives the share of the memory's copy rate that `phase` reached in an iteration."""
 
-    def fraction(launch: Launch, iteration: IterationLine) -> float | None:
+    def copy_rate_fraction(launch: Launch, iteration: IterationLine) -> float | None:
         if launch.memory is None or launch.line is None or not launch.line.rows:
             return None
         row_bytes = launch.line.data_bytes / launch.line.rows
         partition, join = memory_copy_rate_fractions(iteration, launch.memory.workers, row_bytes)
         return partition if phase == "partition" else join
 
-    return fraction
+    return copy_rate_fraction
 
 
 def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
@@ -498,7 +498,7 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
     return sent
 
 
-def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairFigures]:
+def worker_pair_traffic(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairTraffic]:
     """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
@@ -506,7 +506,7 @@ def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], Wor
             for pair in iteration.pairs:
                 by_pair.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {
-        key: WorkerPairFigures(
+        key: WorkerPairTraffic(
             median([median([pair.bytes for pair in pairs]) for pairs in by_pair[key].values()]),
             median_or_none(median_or_none(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
         )

@@ -212,12 +212,12 @@ def _bottleneck_of_separate_phases(
         what, because = "link", f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
     else:
         because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
-        flying = aggregate.run_median(launches, _in_flight_share)
+        flying = aggregate.run_median(launches, _exchange_in_flight_share)
         because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
     return Bottleneck(what=what, share=phase_shares[name], because=because)
 
 
-def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
+def _exchange_in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
     """The share of the exchange phase in which transfers are in flight, on the worker with the longest exchange."""
     timed = [(w.phases_seconds.exchange, w) for w in iteration.workers if w.phases_seconds is not None]
     seconds, worker = max(((s, w) for s, w in timed if s), key=lambda each: each[0], default=(None, None))
@@ -267,7 +267,7 @@ class ExchangeProbeComparison:
 
     @property
     def phase_share_of_probe_bandwidth(self) -> float | None:
-        """The share of the bandwidth of `probe all-to-all` that the merge reaches in its whole exchange phase, if known."""
+        """The share of the bandwidth of `probe all-to-all` that the merge reaches in its whole exchange, if known."""
         return self.ideal / self.phase if self.phase and self.ideal is not None else None
 
 

@@ -345,16 +345,16 @@ class RunPairSelection:
     notes: tuple[str, ...]
 
 
-def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairSelection:
+def select_run_pairs(campaigns: Sequence[Campaign], *, allow_incomparable: bool) -> RunPairSelection:
     """Pair every run of the campaigns with its baseline; returns the pairs and notes about the runs left out.
 
     Baselines have the same problem. Of one campaign they are the runs of its first config; of several campaigns the
-    runs of the first one, with the same config or else with the first config. `anyway`: pair runs that are not
-    comparable, too.
+    runs of the first one, with the same config or else with the first config. `allow_incomparable`: pair runs that are
+    not comparable, too.
 
-    Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
-    message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult if
-    the result was wrong in a baseline.
+    Raises NothingToCompare if there is nothing to compare, or runs are not comparable without `allow_incomparable`;
+    the message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult
+    if the result was wrong in a baseline.
     """
     _refuse_incomparable_campaigns(campaigns)
     sources = _compared_runs_by_campaign(campaigns)
@@ -374,7 +374,7 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     }
     differ = (f"{pair.baseline.label} and {pair.candidate.label} differ in {text}" for pair, text in apart.items())
     reasons = list(dict.fromkeys(differ))
-    if reasons and not anyway:
+    if reasons and not allow_incomparable:
         names = {(each.kind, each.name) for pair in apart for each in pair.disqualifying_differences}
         reasons += [
             f"to compare {_one_campaign_advice(kind, name)} A,B"

@@ -246,9 +246,9 @@ def judge_run_pairs(
     rows = [row for row in rows if not row.why_not_compared]
     aa_rows = [row for row in rows if row.pair.is_aa_comparison]
     if len(aa_rows) == len(rows):
-        return _judge_rows(rows, (), threshold), notes
-    judged = _judge_rows([row for row in rows if row not in aa_rows], aa_rows, threshold)
-    judged += [replace(row, calibration=True) for row in _judge_rows(aa_rows, (), threshold)]
+        return _judge_comparison_rows(rows, (), threshold), notes
+    judged = _judge_comparison_rows([row for row in rows if row not in aa_rows], aa_rows, threshold)
+    judged += [replace(row, calibration=True) for row in _judge_comparison_rows(aa_rows, (), threshold)]
     return sorted(judged, key=lambda row: pairs.index(row.pair)), notes
 
 
@@ -265,7 +265,7 @@ def _make_comparison_row(pair: RunPair, metric: Metric, earlier_baseline: Compar
     return ComparisonRow(pair, metric, old, new, *matched)
 
 
-def _judge_rows(
+def _judge_comparison_rows(
     rows: Sequence[ComparisonRow], aa_rows: Sequence[ComparisonRow], threshold: float
 ) -> list[ComparisonRow]:
     """Judge `rows` as one family of comparisons; `aa_rows`: the A/A comparisons that give the noise floors."""
@@ -293,20 +293,20 @@ def compare_campaigns(
     campaigns: Sequence[Campaign],
     *,
     threshold: float = 0.02,
-    anyway: bool = False,
+    allow_incomparable: bool = False,
     baseline_by_metric: Mapping[str, ComparisonSide] | None = None,
 ) -> documents.CompareDocument:
     """Compare every run of the campaigns with its baseline in every metric; returns the document of `compare`.
 
     `campaigns`: one, whose first config is the baseline; or several, of which the first contains the baselines.
-    `threshold`: the least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable, too.
-    `baseline_by_metric`: values that replace those of the first campaign: of the launches of a level in the history,
-    or its own with the noise from night to night.
+    `threshold`: the least ratio that matters, minus 1: 0.02 for 2 %. `allow_incomparable`: compare runs that are not
+    comparable, too. `baseline_by_metric`: values that replace those of the first campaign: of the launches of a level
+    in the history, or its own with the noise from night to night.
 
     Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the result was wrong in a
     baseline.
     """
-    selection = select_run_pairs(campaigns, anyway=anyway)
+    selection = select_run_pairs(campaigns, allow_incomparable=allow_incomparable)
     busy_results: dict[Path, str] = {}
     notes: list[str] = []
     for index, campaign in enumerate(campaigns):

@@ -134,7 +134,7 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
         by_pair = {
             (lane.from_rank, lane.to_rank): lane for lane in selected_lanes([launch.lanes] if launch.lanes else [])
         }
-        for (sender, receiver), figures in aggregate.worker_pair_figures([launch]).items():
+        for (sender, receiver), figures in aggregate.worker_pair_traffic([launch]).items():
             lane = by_pair.get((sender, receiver))
             yield _launch_identity_cells(campaign, run, launch) | {
                 "from_rank": sender,

@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_traffic
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import outlier_flags
@@ -137,7 +137,7 @@ def first_core_shortage(launches: Sequence[Launch]) -> machine.CoreShortage | No
 
 def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> SlowLink | None:
     """The rank with which all others exchange data far more slowly than among each other; None if there is none."""
-    pairs = worker_pair_figures(launches).items()
+    pairs = worker_pair_traffic(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
     return find_slow_link(rates, {worker.rank: worker.host for worker in workers})
 

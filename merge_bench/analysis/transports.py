@@ -38,19 +38,19 @@ _STAGED = ("frag host", "copy-in", "copy-out")
 _SHOWN = 4
 
 
-def requested_transport_settings(lanes_lines: Iterable[LanesLine]) -> dict[str, str]:
+def requested_transport_settings(lanes_records: Iterable[LanesLine]) -> dict[str, str]:
     """The values of UCX's settings about transports on rank 0, by name; different values of launches are joined."""
     by_name: dict[str, dict[str, None]] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         for name, value in line.requested.items():
             by_name.setdefault(name, {})[value] = None
     return {name: " or ".join(values) for name, values in by_name.items()}
 
 
-def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
+def selected_lanes(lanes_records: Iterable[LanesLine]) -> list[PairTransports]:
     """The transports that UCX selected for each pair of workers, in any launch."""
     by_pair: dict[tuple[int, int], PairTransports] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
             new = PairTransports(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
@@ -59,13 +59,13 @@ def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
     return [by_pair[key] for key in sorted(by_pair)]
 
 
-def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[SelectedProtocols]:
+def selected_protocols(lanes_records: Iterable[LanesLine]) -> list[SelectedProtocols]:
     """The protocols that UCX selected by memory and message size, each list with the pairs of workers that have it.
 
     Where launches differ, a pair is in several entries.
     """
     pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
             if pair.protocols is not None:
@@ -131,9 +131,9 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
             yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
-def possible_transports_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tuple[str, str]]:
+def possible_transports_of_pair(pair: LanePair, lanes_record: LanesLine) -> set[tuple[str, str]]:
     """The transports, each with its device, that may carry the messages from one rank to another."""
-    ranges = lanes_line.protocols[pair.protocols] if pair.protocols is not None else []
+    ranges = lanes_record.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
     matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
     return {
@@ -142,15 +142,15 @@ def possible_transports_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tu
 
 
 def _expected_traffic_by_host(
-    lanes_line: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
+    lanes_record: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
 ) -> dict[str, _ExpectedTraffic]:
     """How many bytes must, or may, have crossed the network devices of each host; `sent_bytes`: by (from, to) rank."""
     by_host: dict[str, _ExpectedTraffic] = {}
-    for pair in lanes_line.pairs:
+    for pair in lanes_record.pairs:
         size, of_host = sent_bytes[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
-        all_carriers = possible_transports_of_pair(pair, lanes_line)
+        all_carriers = possible_transports_of_pair(pair, lanes_record)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
         host = by_host.setdefault(of_host, _ExpectedTraffic())
         host.total += size

@@ -72,7 +72,7 @@ def compare(
     metric = metric or metric_names[0]
     if metric not in metric_names:
         raise UsageError(f"metric {metric!r} is none of {', '.join(metric_names)}")
-    compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
+    compared = functools.partial(compare_results, campaigns, threshold=threshold, allow_incomparable=anyway)
     try:
         document = compare_for_gates(options.fail_on, compared, threshold=threshold)
     except NotComparable as why:
@@ -91,11 +91,11 @@ def compare(
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.report.next_step import write_report_step
+        from merge_bench.report.next_step import report_command_step
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric_name=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=write_report_step(*campaigns).as_typed(), gates=gates)
+        print_comparison(document, metric=metric, step=report_command_step(*campaigns).as_typed(), gates=gates)
     if document.error is not None:
         print_message(document.error.message)
     return status

@@ -221,7 +221,7 @@ def _effect(campaign: Campaign, launches: int) -> EffectEstimate:
 
     Raises RunFailed if launches failed, or there are no figures.
     """
-    (pair,) = select_run_pairs([campaign], anyway=False).pairs
+    (pair,) = select_run_pairs([campaign], allow_incomparable=False).pairs
     for side in (pair.baseline, pair.candidate):
         if side.failed_launch_count:
             failed = f"{side.failed_launch_count} of {len(side.run.launches)} launches with {side.label} failed"

@@ -202,7 +202,7 @@ def _add_comparison(
         content = replace(content, unjudged=f"Not compared: {str(reason).removeprefix('not comparable: ')}.")
         if not isinstance(reason, NotComparable):
             return content
-        document = compare_campaigns(campaigns, anyway=True)
+        document = compare_campaigns(campaigns, allow_incomparable=True)
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [

@@ -386,13 +386,17 @@ def _newest_values_of_level(values: Sequence[float], level_numbers: Sequence[int
 
 
 def _accepted_levels_by_shift(
-    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[DetectedShift], metric: Metric
+    index: HistoryIndex,
+    series: Series,
+    run_figures: Sequence[RunFigures],
+    shifts: Sequence[DetectedShift],
+    metric: Metric,
 ) -> dict[int | None, AcceptedLevel]:
     """Return the accepted levels by the number of the shift with which each level begins, None for the first level."""
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
-            then = [at for at, shift in enumerate(shifts) if entries[shift.newest].started <= level.newest]
+            then = [at for at, shift in enumerate(shifts) if run_figures[shift.newest].started <= level.newest]
             levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
     return levels
 
@@ -461,7 +465,7 @@ def compare_with_reference_level(
             )
     newest = max(paths, key=[entry.path for entry in entries].index)
     return compare_campaigns(
-        [read_campaign(newest), campaign], threshold=threshold, anyway=True, baseline_by_metric=level
+        [read_campaign(newest), campaign], threshold=threshold, allow_incomparable=True, baseline_by_metric=level
     )
 
 
@@ -498,7 +502,7 @@ def _earlier_history_and_runs(
 
 
 def _noise_between_nights(
-    history: HistorySeries, entries: Sequence[RunFigures], metric_name: str, result_count: int
+    history: HistorySeries, run_figures: Sequence[RunFigures], metric_name: str, result_count: int
 ) -> tuple[float, int]:
     """How far one more result may be from the median of `result_count` results, and how many results show that.
 
@@ -509,7 +513,7 @@ def _noise_between_nights(
 
     level_of = {each.path: each.level for each in history.results}
     levels: dict[float, list[float]] = {}
-    for entry in [entry for entry in entries if entry.values.get(metric_name)][-_NEWEST:]:
+    for entry in [entry for entry in run_figures if entry.values.get(metric_name)][-_NEWEST:]:
         levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric_name])))
     parts = [clip_outliers(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
     free = sum(len(part) - 1 for part in parts)

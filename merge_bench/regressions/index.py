@@ -171,18 +171,18 @@ class HistoryIndex:
         except OSError as error:
             raise UsageError(f"cannot read the folder {results_folder}: {error.strerror}") from error
 
-    def _index_result(self, results_folder: str, change: ResultChange) -> None:
+    def _index_result(self, results_folder: str, result_change: ResultChange) -> None:
         try:
-            campaign = read_campaign(Path(results_folder, change.name))
+            campaign = read_campaign(Path(results_folder, result_change.name))
         except UsageError as error:
             self.problems.append(str(error))
             return
         well = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
-        result = [results_folder, change.name, change.final if well else change.state]
+        result = [results_folder, result_change.name, result_change.final if well else result_change.state]
         self._base.execute("insert into results values (?, ?, ?)", result)
-        for series, document, figures in _indexed_runs(campaign):
+        for series, document, figures in _make_index_rows(campaign):
             self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, document])
-            row = [results_folder, change.name, series, msgspec.msgpack.encode(figures)]
+            row = [results_folder, result_change.name, series, msgspec.msgpack.encode(figures)]
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
@@ -198,7 +198,7 @@ def _open_index_database(database_path: Path | str) -> sqlite3.Connection:
     return base
 
 
-def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
+def _make_index_rows(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
     """Yield the series (JSON), properties (JSON) and figures of each run of a campaign.
 
     Probes, tunings and imported results yield nothing.

@@ -574,7 +574,7 @@ def _group_shifts_by_direction(shifts: Sequence[DetectedShift]) -> list[tuple[in
 
 
 def _fit_ramp(values: Values, step_indexes: Sequence[int]) -> tuple[int, int] | None:
-    """Find the ramp that explains `values` better than shifts at `step_indexes` do; returns its first and last index."""
+    """Find the ramp that explains `values` better than shifts at `step_indexes` do; returns first and last index."""
     count = len(values)
     middle = np.median(values)
     noise = estimate_noise(np.diff(values))

@@ -206,7 +206,7 @@ def _write_command_header(page: Page, document: RunDocument, command: CommandPla
     rows += [
         (
             f"Metric {each.name}",
-            "; ".join(filter(None, (_direction_text(each.better), each.source, _counted_match_text(each.pick)))),
+            "; ".join(filter(None, (_better_direction_text(each.better), each.source, _picked_match_text(each.pick)))),
         )
         for each in command.metrics
         if each.source
@@ -218,11 +218,11 @@ def _write_command_header(page: Page, document: RunDocument, command: CommandPla
         page.add_paragraph(f"{name}={value}", indent=2)
 
 
-def _direction_text(better: str) -> str:
+def _better_direction_text(better: str) -> str:
     return f"{better} is better"
 
 
-def _counted_match_text(pick: str) -> str:
+def _picked_match_text(pick: str) -> str:
     """Which of several matches of a metric counts, as text; empty for the last match, the default."""
     return "" if pick == "last" else f"{pick} of all matches"
 

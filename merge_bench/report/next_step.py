@@ -47,14 +47,14 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep |
     """The next command after a campaign of one run, such as `tune`; `report` if the run was imported."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     if document.error is not None:
         return _next_step_after_error(campaign, old_options, campaign.runs[0], document.error)
     if not document.verified:
         return _repeat_run_step(old_options, "measures again and verifies the result", verify="ends")
     bottleneck = document.bottleneck
     if bottleneck is None:
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     crowd, limit = (
         first_core_shortage(aggregate.complete_launches(campaign.runs[0])),
         bottleneck.besides or bottleneck.what,
@@ -62,21 +62,21 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep |
     if limit in ("slow-link", "straggler"):
         return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
-        return write_report_step(campaign, purpose_suffix=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or len(hosts_of_run(document)) != 1:
             return None
         return _repeat_run_step(old_options, "gives each worker a core", workers=str(crowd.workers_that_fit))
     if limit == "link":
-        return _show_transports_step(old_options)
+        return _transports_command_step(old_options)
     if limit != "exchange":
         return _next_step_after_compute_limit(campaign, old_options, document, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
-        return write_report_step(
+        return report_command_step(
             campaign, purpose_suffix=_WHAT_HELPS
         )  # workers without rows wait, whatever the settings
     if not all(kind.owns_processes for kind in launchers_of_campaign(campaign)):
-        return write_report_step(
+        return report_command_step(
             campaign, purpose_suffix=_WHAT_HELPS
         )  # a running cluster has already read its settings
     baseline = [str(old_options[key]) for key in ("config", "configs") if key in old_options][:1]
@@ -98,11 +98,11 @@ def _next_step_after_compute_limit(
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return _repeat_run_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of_run(document)) == 1:
-        return write_report_step(campaign, purpose_suffix=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     try:
         gather_measurements([campaign], None)
     except MergeBenchError:
-        return write_report_step(campaign, purpose_suffix=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of_run(document))
     size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
     return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
@@ -128,7 +128,7 @@ def next_step_after_sweep(
             return _repeat_run_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
         does = f"adds {plural(more, 'block')}, as many as a verdict needs"
         return _repeat_run_step(old_options, does, launches=blocks, extend=str(campaign.folder))
-    return write_report_step(campaign)
+    return report_command_step(campaign)
 
 
 def next_step_after_command(
@@ -137,13 +137,13 @@ def next_step_after_command(
     """The next command after a campaign of a command; `documents` are in the order of its runs."""
     failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if campaign.head.options is None:
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     if failed:
         return _next_step_after_failed_command(campaign, *min(failed, key=lambda each: _error_severity(each[1].code)))
     complete = max(one.measured.launches for one in documents)
     more = max((each.more_launches or 0 for each in comparisons), default=LEAST_FOR_INTERVAL - complete)
     if not 0 < more <= _MOST_MORE_LAUNCHES:  # of more than that, noise hides it
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     needs = "a verdict needs" if comparisons else "a 95 % interval needs"
     if campaign.of_a_job:  # no job may name a result to add to
         return _repeat_exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
@@ -167,7 +167,7 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
         return _repeat_exec_step(
             campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config
         )
-    return write_report_step(campaign)
+    return report_command_step(campaign)
 
 
 def _config_as_user_typed(campaign: Campaign, run: Run) -> str:
@@ -202,7 +202,7 @@ def next_step_after_tuning(
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
         return replace(_next_step_after_winner(campaign, result, config_path, old_options), note=note)
     if tuning is None:
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.unconfirmed_gains]
@@ -237,7 +237,7 @@ def next_step_after_tuning(
     if changed:
         return _repeat_tuning_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""
-    return replace(write_report_step(campaign), note=note)
+    return replace(report_command_step(campaign), note=note)
 
 
 def _next_step_after_winner(
@@ -308,7 +308,7 @@ def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: R
     if code in (GateNotMet.code, NothingCompared.code):
         failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
         if any(failure.code == code for failure in failures):
-            return _show_transports_step(old_options, run)
+            return _transports_command_step(old_options, run)
         return _next_step_after_gate(campaign, old_options, run, error)
     return NextStep(("doctor",), "looks for problems of this host")
 
@@ -319,12 +319,12 @@ def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Ru
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_run_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:
-        return write_report_step(campaign)
+        return report_command_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
     return NextStep(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
 
 
-def _show_transports_step(old_options: GivenOptions, run: Run | None = None) -> NextStep:
+def _transports_command_step(old_options: GivenOptions, run: Run | None = None) -> NextStep:
     """The `transports` command for the same cluster, or with `run` for the config and workers of that run."""
     options = _pick_options(old_options, _CLUSTER_KEYS if run is None else _CLUSTER_KEYS - {"config", "workers"})
     if run is not None:
@@ -334,7 +334,7 @@ def _show_transports_step(old_options: GivenOptions, run: Run | None = None) -> 
     return NextStep(("transports",), does, {"available": True, **options})
 
 
-def write_report_step(*campaigns: Campaign, purpose_suffix: str = "") -> NextStep:
+def report_command_step(*campaigns: Campaign, purpose_suffix: str = "") -> NextStep:
     """The command that writes a report of `campaigns`; `purpose_suffix`: what to add to the phrase on its purpose."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
     return NextStep(words, f"draws everything on one page{purpose_suffix}", reports=True)

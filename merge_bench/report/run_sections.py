@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_traffic
 from merge_bench.analysis.documents import (
     CountedTraffic,
     GpuEnergy,
@@ -387,7 +387,7 @@ def write_workers_table(
 
 def write_worker_pair_tables(page: Page, launches: Sequence[Launch], unverified_mark: str | None) -> None:
     """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
-    traffic = worker_pair_figures(launches)
+    traffic = worker_pair_traffic(launches)
     if not traffic or not (
         sizes := rank_matrix_columns({pair: format_mib(figures.bytes) for pair, figures in traffic.items()})
     ):

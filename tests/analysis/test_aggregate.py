@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import FrameBandwidths
+from merge_bench.analysis.aggregate import BandwidthsByFrame
 from merge_bench.analysis.bottleneck import limit_of_overlapping_phases
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
@@ -31,18 +31,18 @@ def iteration(*workers: s.WorkerIteration) -> s.IterationLine:
 
 def test_bandwidth_of_a_worker_is_the_mean_of_its_frames() -> None:
     # 600 B / 2 s = 300 B/s, 500 B / 5 s = 100 B/s, (300 + 100) / 2 = 200 B/s.
-    assert aggregate.worker_bandwidth(worker(0, (600, 500), (2.0, 5.0, 6.0))) == FrameBandwidths(300.0, 100.0, 200.0)
+    assert aggregate.worker_bandwidth(worker(0, (600, 500), (2.0, 5.0, 6.0))) == BandwidthsByFrame(300.0, 100.0, 200.0)
 
 
 def test_a_frame_that_sent_nothing_has_no_bandwidth() -> None:
-    assert aggregate.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == FrameBandwidths(300.0, None, None)
+    assert aggregate.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == BandwidthsByFrame(300.0, None, None)
 
 
 def test_a_broadcast_has_the_bandwidth_of_the_frame_that_is_sent() -> None:
     # Nobody sent left rows: 600 B / 2 s and 100 B / 1 s, harmonic mean 2 / (1/300 + 1/100) = 150 B/s.
     both = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (0, 100), (0.0, 1.0, 1.0)))
     assert aggregate.which_frames_were_sent(both.workers) == (False, True)
-    assert aggregate.worker_bandwidth(both.workers[0], (False, True)) == FrameBandwidths(None, 300.0, 300.0)
+    assert aggregate.worker_bandwidth(both.workers[0], (False, True)) == BandwidthsByFrame(None, 300.0, 300.0)
     assert aggregate.iteration_bandwidth(both) == pytest.approx(150.0)
     # If one worker sent left rows, there is no mean of the other, as in a shuffle.
     some = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (100, 100), (1.0, 1.0, 2.0)))
@@ -106,7 +106,7 @@ def test_the_link_limits_before_the_cores_do(
 
 
 def test_what_was_not_measured_has_no_bandwidth() -> None:
-    assert aggregate.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == FrameBandwidths(None, None, None)
+    assert aggregate.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == BandwidthsByFrame(None, None, None)
 
 
 def test_over_workers_the_mean_is_harmonic() -> None:

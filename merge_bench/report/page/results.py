@@ -125,11 +125,17 @@ def group_runs_by_command(reported_runs: Sequence[ReportedRun]) -> dict[str, lis
     return titled
 
 
-def _short_problem_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
-    """The title of a problem in few words: the files of its tables, and its values of the properties in `varying`."""
-    shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
-    parts = [_option_value_text(name, values[name]) for name in shown if (name, values[name]) != _USUAL_WORKLOAD]
-    return ", ".join(filter(None, (tables, *parts)))
+def _short_problem_title(problem_texts: Mapping[str, str], varying_names: Sequence[str], table_names: str) -> str:
+    """The title of a problem in few words: `table_names`, and its values of the properties in `varying_names`."""
+    shown = [
+        name for name in varying_names if name in problem_texts and not (table_names and name.startswith("workload "))
+    ]
+    parts = [
+        _option_value_text(name, problem_texts[name])
+        for name in shown
+        if (name, problem_texts[name]) != _USUAL_WORKLOAD
+    ]
+    return ", ".join(filter(None, (table_names, *parts)))
 
 
 def write_merge_results(
@@ -230,8 +236,8 @@ def _median_interval_count_cells(reported_run: ReportedRun | None, metric: Metri
     return format_gib(spread.median), ends, str(launches)
 
 
-def _option_value_text(name: str, value: str) -> str:
-    return option_text(name, int(value) if value.isdecimal() else value)
+def _option_value_text(option_name: str, value: str) -> str:
+    return option_text(option_name, int(value) if value.isdecimal() else value)
 
 
 def _note_missing_intervals(page: Page, reported_runs: Sequence[ReportedRun]) -> None:

@@ -255,7 +255,7 @@ def pair_rates_chart(run: Run, lanes: Sequence[PairTransports]) -> Chart:
     return pair_rates_map(
         {
             pair: (flow.bytes, flow.seconds)
-            for pair, flow in aggregate.worker_pair_figures(launches).items()
+            for pair, flow in aggregate.worker_pair_traffic(launches).items()
             if flow.seconds
         },
         {

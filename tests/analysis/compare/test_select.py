@@ -29,7 +29,7 @@ SIX = [0.10, 0.11, 0.12, 0.10, 0.11, 0.12]
 
 
 def selected(*folders: Path, anyway: bool = False) -> RunPairSelection:
-    return select_run_pairs([read_campaign(folder) for folder in folders], anyway=anyway)
+    return select_run_pairs([read_campaign(folder) for folder in folders], allow_incomparable=anyway)
 
 
 def labels(found: RunPairSelection) -> list[tuple[str, str]]:
