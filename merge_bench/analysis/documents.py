@@ -132,7 +132,7 @@ class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric's median over launches, its 95 % interval (null below 6 launches), quartiles and extremes of iterations."""
+    """A metric's median over launches, its 95 % interval (null below 6 launches); quartiles, extremes of iterations."""
 
     median: float | None
     ci95: tuple[float, float] | None
