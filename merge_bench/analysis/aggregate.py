@@ -37,7 +37,7 @@ Number = TypeVar("Number", int, float)
 
 
 class VerificationState(Enum):
-    """Whether the result of a run's merges was verified."""
+    """Whether the result of a run was verified, and if not, why."""
 
     VERIFIED = "verified"
     OFF = "off"
@@ -192,7 +192,7 @@ def phase_seconds(phase: str) -> IterationMetric:
 
 
 def sum_of_both_frames(counts: FrameCounts | None) -> int | None:
-    """Bytes or rows of both frames together; None if they were not measured."""
+    """The sum of the bytes or rows of the left and the right frame; None if they were not measured."""
     return None if counts is None else counts.left + counts.right
 
 
@@ -225,7 +225,7 @@ def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (
 
 
 def _worker_bandwidths(iteration: IterationLine) -> list[float]:
-    """The bandwidths of the workers in one iteration, each the mean over frames; workers without one are left out."""
+    """The bandwidths of the workers in one iteration, each the mean over frames; those without a bandwidth left out."""
     frames = which_frames_were_sent(iteration.workers)
     means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
     return [mean for mean in means if mean is not None]
@@ -499,7 +499,7 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
 
 
 def worker_pair_traffic(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairTraffic]:
-    """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
+    """The bytes and seconds of each pair of workers, by (from rank, to rank): medians over launches and iterations."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed:

@@ -59,7 +59,7 @@ MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"), (UCX, "version"))
 
 @dataclass(frozen=True)
 class RunDifference:
-    """A property in which two runs differ, with the value of each; ``None``: that run does not have it."""
+    """A property in which two runs differ, with the value of each; ``None``: that run lacks the property."""
 
     kind: str
     name: str
@@ -157,7 +157,10 @@ def _defines_merge_problem(option_name: str) -> bool:
 
 
 def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
-    """The properties in which two runs differ, of the kinds that both have; each name and pair of values once."""
+    """The properties in which two runs differ; kinds of properties that only one run recorded are left out.
+
+    A name with the same two values is in it once, even if several kinds have it.
+    """
     different: dict[tuple[str, str | None, str | None], RunDifference] = {}
     other_release = len({each.get(UCX, {}).get("version") for each in (baseline, candidate)}) > 1
     for kind in (kind for kind in baseline if kind in candidate):
@@ -179,7 +182,7 @@ def _values_with_shared_names(values: Mapping[str, str], other_values: Mapping[s
 
 
 def have_same_problem(run: Run, other_run: Run) -> bool:
-    """Whether two runs merge the same problem or measure the same command, as far as the records of both say."""
+    """Whether two runs have the same problem, equal tables or the same command, as far as the records of both say."""
     old, new = problem_definition_texts(run), problem_definition_texts(other_run)
     old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
@@ -251,11 +254,11 @@ def format_property_value(value: object) -> str:
 
 
 class NothingToCompare(UsageError):
-    """Nothing can be compared: there is no other run, none with a complete launch, or none that is comparable."""
+    """Raised if nothing can be compared: no other run, none with a complete launch, or none that is comparable."""
 
 
 class NotComparable(NothingToCompare):
-    """The runs differ in what they merged or ran; `compare --anyway` compares them nevertheless."""
+    """Raised if runs differ in problem or machine; `compare --anyway` compares them nevertheless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,7 +342,7 @@ class RunPair:
 
 @dataclass(frozen=True)
 class RunPairSelection:
-    """The pairs of runs to compare, and sentences about what was left out and why."""
+    """The pairs of runs to compare, and sentences about runs that were left out, and why."""
 
     pairs: tuple[RunPair, ...]
     notes: tuple[str, ...]

@@ -115,7 +115,7 @@ def main_metric(run: Run) -> Metric:
 
 @dataclass(frozen=True)
 class LaunchSample:
-    """The value of one metric in one launch."""
+    """The value of one metric in one launch, with the numbers of the launch and of its block."""
 
     launch: int
     block: int
@@ -450,7 +450,7 @@ def _make_median_value(compared_run: ComparedRun, side: ComparisonSide) -> docum
 
 
 def _run_pair_notes(pair: RunPair, rows: Sequence[ComparisonRow]) -> Iterator[str]:
-    """Sentences about what limits the meaning of one pair's ratios."""
+    """Sentences about a pair's missing verification, failed launches and settings, which make its ratios doubtful."""
     both = (pair.baseline, pair.candidate)
     for side in both:
         if side.has_complete_launch and not side.is_verified:

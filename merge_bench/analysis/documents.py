@@ -474,7 +474,7 @@ class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `doctor --json`: the finding of every check on every host, and the worst state of all.
 
-    `bindings`: of each worker of a running cluster, or of one worker on each GPU of this host.
+    `bindings`: the cores, GPU and ports of each worker of a running cluster, or of one worker on each GPU of this host.
     """
 
     document_version: Literal[1] = 1
@@ -492,7 +492,7 @@ class PairTransportsAndProtocols(PairTransports, frozen=True, kw_only=True):
 class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `transports --json`: the transports requested, offered by each host, and selected by UCX.
 
-    `bindings`: of each worker, by rank.
+    `bindings`: the cores, GPU and ports of each worker, by rank.
     """
 
     document_version: Literal[1] = 1

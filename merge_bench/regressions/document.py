@@ -491,7 +491,7 @@ def compare_with_earlier_result(campaign: Campaign, earlier_result: Campaign, th
 def _earlier_history_and_runs(
     campaign: Campaign, results_folder: str | os.PathLike[str], threshold: float
 ) -> tuple[HistorySeries | None, list[RunFigures]]:
-    """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
+    """The history of the series to which `campaign` belongs, from other results in a folder, and the runs of these."""
     index, own = HistoryIndex([results_folder]), campaign.folder.resolve()
     series = next(iter(index.list_series(own.name)), {})
     history = make_series_history(
