@@ -2,8 +2,8 @@
 
 A result is judged by what the series does while nothing changes: its spread, its tails, its drift and its memory, the
 autocorrelation of results. Nobody knows whether its noise has a memory, or has just grown: each possibility counts by
-how well it explains the results so far (Bayesian model averaging, Hoeting et al. 1999). `benchmarks/history_alarms.py` calibrated the
-thresholds. Gradual changes, drift and noise that changed are found in the whole series
+how well it explains the results so far (Bayesian model averaging, Hoeting et al. 1999). `benchmarks/history_alarms.py`
+calibrated the thresholds. Gradual changes, drift and noise that changed are found in the whole series
 (`find_drift_or_noise_change`), so later results may change them; they do not change shifts.
 """
 
