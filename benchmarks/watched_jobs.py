@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from benchmarks import command
-from merge_bench.analysis.compare import METRICS, side_of_run
+from merge_bench.analysis.compare import METRICS, comparison_side
 from merge_bench.analysis.statistics import median, paired_effect
 from merge_bench.analysis.statistics.verdict import judge_effects
 from merge_bench.records.reader import read_campaign
@@ -101,7 +101,7 @@ def of_jobs(browser: Any, service: RealService, view: str, pairs: int, rng: rand
     def measured() -> float:
         job = service.until(service.add({"command": "run", "options": {**OPTIONS, "iterations": 150}}), "done")
         (run,) = read_campaign(service.results / job["result"]).runs
-        return math.log(median(side_of_run(run, METRICS[0]).values))
+        return math.log(median(comparison_side(run, METRICS[0]).launch_values))
 
     measured()  # first touch
     for _ in range(pairs):

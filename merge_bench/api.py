@@ -144,9 +144,9 @@ class Result:
 
         Raises UsageError if the page cannot be written there.
         """
-        from merge_bench.report.page import write_html_page
+        from merge_bench.report.page import write_html_report
 
-        return write_html_page([self.campaign], Path(path) if path is not None else None)
+        return write_html_report([self.campaign], Path(path) if path is not None else None)
 
 
 def load(result: str | PathLike[str]) -> Result:
@@ -203,7 +203,9 @@ def launch_sweep(
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
 
-    gate = RegressionGate.from_options(sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    gate = RegressionGate.from_options(
+        sweep.options, choice_count=len(sweep.distinct_labels), run_count=len(sweep.prepared)
+    )
     measure = functools.partial(running.run_sweep, sweep, caller=caller, print_estimate=print_duration)
     return _measure_and_judge(measure, gate, sweep.first_run.plan.launches, quiet=quiet)
 
@@ -227,7 +229,7 @@ def make_command_gate(planned: CommandCampaign, options: RunOptions) -> Regressi
 
     runs = len(planned.head.runs)
     gated = options.with_sourced_values({"results": str(planned.results)}, {})
-    return RegressionGate.from_options(gated, compared=runs, runs=runs)
+    return RegressionGate.from_options(gated, choice_count=runs, run_count=runs)
 
 
 def _measure_and_judge(
@@ -236,7 +238,7 @@ def _measure_and_judge(
     """Make the `launches` of each run by calling `measure`, then check the gate; returns as `launch_sweep` does."""
     from merge_bench.view.progress import make_progress
 
-    if gate is not None and (doubt := gate.power_warning(launches)) is not None:
+    if gate is not None and (doubt := gate.too_few_launches_warning(launches)) is not None:
         print_message(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
         folder, status = measure(progress)
@@ -261,7 +263,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
     if not results:
         raise UsageError("name at least one result to compare")
-    return _as_python_dict(compare_campaigns(_load_campaigns(results), threshold=threshold, anyway=anyway))
+    return _as_python_dict(compare_campaigns(_load_campaigns(results), threshold=threshold, allow_incomparable=anyway))
 
 
 def history(
@@ -290,7 +292,7 @@ def history(
             row = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()} | asdict(result)
             row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": series.metric}
             row |= {"unit": series.unit, "shift": shift and shift.change}
-            rows.append({"series": number, **row, "differs": shift and "; ".join(shift.differs)})
+            rows.append({"series": number, **row, "differs": shift and "; ".join(shift.difference_texts)})
     return _data_frame(iter(rows), frame)
 
 
@@ -330,7 +332,7 @@ def _describe_run(name: str, run: Run) -> str:
     """Describe a run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
-    mark = verification_state(run, launches).figure_mark or "verified"
+    mark = verification_state(run, launches).unverified_mark or "verified"
     if plan.command is not None:
         from merge_bench.analysis.compare import main_metric
         from merge_bench.view.text import DisplayUnit

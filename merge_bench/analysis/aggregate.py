@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias, TypeVar
 
-from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeak
+from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeakMemory
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import machine
 from merge_bench.host.files import parse_core_list
@@ -30,14 +30,14 @@ FASTEST = 5
 UNVERIFIED = "UNVERIFIED"
 NOT_BY_US = "merge_bench did not verify this imported result"
 
-IterationFigure: TypeAlias = Callable[[Launch, IterationLine], float | None]
+IterationMetric: TypeAlias = Callable[[Launch, IterationLine], float | None]
 """A function that gives a number of one iteration of a launch, None where it was not measured."""
 
 Number = TypeVar("Number", int, float)
 
 
 class VerificationState(Enum):
-    """Whether the result of a run's merges was verified."""
+    """Whether the result of a run was verified, and if not, why."""
 
     VERIFIED = "verified"
     OFF = "off"
@@ -46,14 +46,14 @@ class VerificationState(Enum):
     WRONG = "wrong"
 
     @property
-    def figure_mark(self) -> str | None:
-        """The word printed beside every figure of a run in this state; None if its result was verified."""
+    def unverified_mark(self) -> str | None:
+        """``UNVERIFIED`` or ``WRONG RESULT``, printed beside every figure of a run in this state; None if verified."""
         return {VerificationState.VERIFIED: None, VerificationState.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 
 @dataclass(frozen=True)
-class FrameBandwidths:
-    """Bytes per second that one worker sent to others, per frame and over both."""
+class BandwidthsByFrame:
+    """Bytes per second that one worker sent to others: of the left frame, of the right frame, and their mean."""
 
     left: float | None
     right: float | None
@@ -62,15 +62,16 @@ class FrameBandwidths:
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """The figures of one worker over a whole run: seconds, bytes, rows and bytes per second.
+    """The medians of one worker over the launches of a run: seconds, rows, bytes of memory, and bytes per second.
 
-    `overlap`: seconds in which partition and exchange overlap; `join_overlap`: join and exchange.
+    `seconds`: of an iteration. `overlap`: seconds in which partition and exchange overlap; `join_overlap`: in which
+    join and exchange do.
     """
 
     rank: int
     host: str
     bandwidth: WorkerBandwidth
-    memory: WorkerPeak
+    memory: WorkerPeakMemory
     seconds: float | None
     partition: float | None
     exchange: float | None
@@ -82,15 +83,15 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True)
-class WorkerPairFigures:
-    """Bytes that one worker sent to another in an iteration, and the seconds they were in flight."""
+class WorkerPairTraffic:
+    """Bytes that one worker sent to another in an iteration, and the seconds in which these were in flight."""
 
     bytes: float
     seconds: float | None
 
 
 def complete_launches(run: Run) -> tuple[Launch, ...]:
-    """The complete launches of a run, which its figures are made of; if there are none, those with any timed iteration.
+    """The complete launches of a run, from which its figures are computed; without any, all with a timed iteration.
 
     A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed. Of a
     command only complete launches count: one that ended with the wrong status, or failed a check, has no figures.
@@ -106,29 +107,29 @@ def median_or_none(values: Iterable[float | None]) -> float | None:
     return median(measured) if measured else None
 
 
-def iteration_values(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
-    """The values of `figure` in all timed iterations in which it was measured."""
-    measured = (figure(launch, iteration) for launch in launches for iteration in launch.timed_iterations)
+def iteration_values(launches: Sequence[Launch], iteration_metric: IterationMetric) -> list[float]:
+    """The values of `iteration_metric` in all timed iterations in which it was measured."""
+    measured = (iteration_metric(launch, iteration) for launch in launches for iteration in launch.timed_iterations)
     return [number for number in measured if number is not None]
 
 
-def launch_median(launch: Launch, figure: IterationFigure) -> float | None:
-    """The median of `figure` over the timed iterations of one launch."""
-    return median_or_none(figure(launch, iteration) for iteration in launch.timed_iterations)
+def launch_median(launch: Launch, iteration_metric: IterationMetric) -> float | None:
+    """The median of `iteration_metric` over the timed iterations of one launch."""
+    return median_or_none(iteration_metric(launch, iteration) for iteration in launch.timed_iterations)
 
 
-def launch_medians(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
-    """The median of `figure` in each launch that has one: the samples for statistics over launches."""
-    return [sample for launch in launches if (sample := launch_median(launch, figure)) is not None]
+def launch_medians(launches: Sequence[Launch], iteration_metric: IterationMetric) -> list[float]:
+    """The median of `iteration_metric` in each launch that has one: the samples for statistics over launches."""
+    return [sample for launch in launches if (sample := launch_median(launch, iteration_metric)) is not None]
 
 
-def run_median(launches: Sequence[Launch], figure: IterationFigure) -> float | None:
-    """The median over launches of the launches' medians of `figure`."""
-    return median_or_none(launch_medians(launches, figure))
+def run_median(launches: Sequence[Launch], iteration_metric: IterationMetric) -> float | None:
+    """The median over launches of the launches' medians of `iteration_metric`."""
+    return median_or_none(launch_medians(launches, iteration_metric))
 
 
 def verification_state(run: Run, counted_launches: Sequence[Launch]) -> VerificationState:
-    """Whether the result of `run` was verified in `counted_launches`, which its figures come from.
+    """Whether the result of `run` was verified in `counted_launches`, from which its figures are computed.
 
     Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
     launch that counts.
@@ -140,13 +141,13 @@ def verification_state(run: Run, counted_launches: Sequence[Launch]) -> Verifica
     if run.is_imported:
         return VerificationState.IMPORTED
     if counted_launches and all(
-        _iterations_to_check(run, launch) <= {c.after for c in launch.verifications} for launch in counted_launches
+        _iterations_to_verify(run, launch) <= {c.after for c in launch.verifications} for launch in counted_launches
     ):
         return VerificationState.VERIFIED
     return VerificationState.MISSING
 
 
-def _iterations_to_check(run: Run, launch: Launch) -> set[int | None]:
+def _iterations_to_verify(run: Run, launch: Launch) -> set[int | None]:
     """The iterations after which the plan asks for a check in `launch`; ``None`` stands for the warm-up."""
     indices = {iteration.index for iteration in launch.timed_iterations}
     if run.verification_mode == "every":
@@ -173,9 +174,9 @@ def throughput(launch: Launch, iteration: IterationLine) -> float | None:
     return data_rate(launch.line.data_bytes, iteration.wall_seconds)
 
 
-def command_value(name: str) -> IterationFigure:
-    """A function that gives the value of a command's metric `name`, besides its wall-clock, in one run of it."""
-    return lambda launch, iteration: iteration.values.get(name)
+def command_metric(metric_name: str) -> IterationMetric:
+    """A function that gives the value of a command's metric in one iteration; the wall-clock is no such metric."""
+    return lambda launch, iteration: iteration.values.get(metric_name)
 
 
 def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
@@ -183,46 +184,49 @@ def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
     return data_bytes / wall_seconds if wall_seconds > 0 else None
 
 
-def phase_seconds(name: str) -> IterationFigure:
-    """A function that gives the most seconds that any worker spent in phase `name` of an iteration."""
-    return lambda launch, iteration: greatest_or_none(
-        getattr(each.phases_seconds, name, None) for each in iteration.workers
+def phase_seconds(phase: str) -> IterationMetric:
+    """A function that gives the seconds of `phase` in an iteration, on the worker for which the phase took longest."""
+    return lambda launch, iteration: max_or_none(
+        getattr(each.phases_seconds, phase, None) for each in iteration.workers
     )
 
 
 def sum_of_both_frames(counts: FrameCounts | None) -> int | None:
-    """Bytes or rows of both frames together; None if they were not measured."""
+    """The sum of the bytes or rows of the left and the right frame; None if they were not measured."""
     return None if counts is None else counts.left + counts.right
 
 
-def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
-    """Whether any worker sent rows of the left frame, and of the right frame: a broadcast sends only one of them."""
+def which_frames_were_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
+    """Whether any worker sent rows of the left frame, and whether any sent rows of the right frame.
+
+    A broadcast sends only one of the two.
+    """
     sent = [worker.sent_bytes for worker in workers if worker.sent_bytes is not None]
     return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
 
-def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> FrameBandwidths:
+def worker_bandwidth(worker: WorkerIteration, sent_frames: tuple[bool, bool] = (True, True)) -> BandwidthsByFrame:
     """The bandwidth of one worker in one iteration: of the left frame, of the right one, and their mean.
 
     Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None if the worker sent
-    nothing, as a 0 would pull the harmonic mean over workers to 0. `frames`: whether the iteration sends the left and
-    the right frame. The mean is over the frames that it sends; None if one of these has no bandwidth.
+    nothing, as a 0 would pull the harmonic mean over workers to 0. `sent_frames`: whether the iteration sends the left
+    frame, and whether the right one. The mean is over the sent frames; None if one of these has no bandwidth.
     """
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
-        return FrameBandwidths(None, None, None)
+        return BandwidthsByFrame(None, None, None)
     left = sent.left / flight.left if sent.left > 0 and flight.left > 0 else None
     right = sent.right / flight.right if sent.right > 0 and flight.right > 0 else None
-    rates = [rate for rate, was_sent in zip((left, right), frames, strict=True) if was_sent]
+    rates = [rate for rate, was_sent in zip((left, right), sent_frames, strict=True) if was_sent]
     measured = [rate for rate in rates if rate is not None]
-    return FrameBandwidths(
+    return BandwidthsByFrame(
         left, right, sum(measured) / len(measured) if measured and len(measured) == len(rates) else None
     )
 
 
 def _worker_bandwidths(iteration: IterationLine) -> list[float]:
-    """The bandwidths of the workers in one iteration, each the mean over frames; workers without one are left out."""
-    frames = frames_sent(iteration.workers)
+    """The bandwidths of the workers in one iteration, each the mean over frames; those without a bandwidth left out."""
+    frames = which_frames_were_sent(iteration.workers)
     means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
     return [mean for mean in means if mean is not None]
 
@@ -236,16 +240,16 @@ def iteration_bandwidth(iteration: IterationLine) -> float | None:
 
 
 def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of one iteration: harmonic mean over the workers, in bytes per second."""
+    """Bandwidth of one iteration, as `iteration_bandwidth`: harmonic mean over the workers, in bytes per second."""
     return iteration_bandwidth(iteration)
 
 
-def slowest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+def slowest_worker_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
     """Bandwidth of the slowest worker in one iteration, in bytes per second."""
     return min(_worker_bandwidths(iteration), default=None)
 
 
-def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+def fastest_worker_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
     """Bandwidth of the fastest worker in one iteration, in bytes per second."""
     return max(_worker_bandwidths(iteration), default=None)
 
@@ -261,25 +265,25 @@ def in_flight_bandwidth(launch: Launch, iteration: IterationLine) -> float | Non
     return sent / seconds if sent > 0 and seconds > 0 else None
 
 
-def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
+def link_limit_fraction(launch: Launch, iteration: IterationLine) -> float | None:
     """Bandwidth of one iteration's exchange ÷ the link limit of its launch; None for one worker."""
     rate, limit = in_flight_bandwidth(launch, iteration), link_limit([launch])
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
 def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall-clock seconds ÷ seconds that the link needs for the most bytes that any worker sends or receives."""
+    """Wall-clock time of an iteration ÷ time that the link needs for the most bytes that a worker sends or receives."""
     limit = link_limit([launch])
     received: Counter[int] = Counter()
     for pair in iteration.pairs:
         received[pair.to_rank] += pair.bytes
-    sent = greatest_or_none(sum_of_both_frames(worker.sent_bytes) for worker in iteration.workers) or 0
+    sent = max_or_none(sum_of_both_frames(worker.sent_bytes) for worker in iteration.workers) or 0
     most_bytes = max([sent, *received.values()])
     return iteration.wall_seconds * limit / most_bytes if limit is not None and most_bytes > 0 else None
 
 
 def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The largest share of the wall-clock time in which any worker partitions or joins."""
+    """The share of an iteration's wall-clock time spent on partition and join, of the worker with the largest share."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
@@ -288,8 +292,9 @@ def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
 def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     """Share of a host's cores that its workers keep busy: CPU seconds ÷ (cores × wall-clock time), of the busiest host.
 
-    Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
-    ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
+    Where a container's quota is less than these cores, the quota counts. CPU seconds include those of moving bytes.
+    ``None`` where CPU seconds or cores are not known. The share has no meaning where UCX polls while it waits, as it
+    does where phases do not overlap.
     """
     workers = launch.line.workers if launch.line is not None else []
     cores: dict[str, frozenset[int]] = {}
@@ -309,26 +314,25 @@ def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
 
 
-def worker_copy_rate(memory: WorkerMemory) -> float | None:
+def worker_memory_copy_rate(memory: WorkerMemory) -> float | None:
     """Bytes per second that a worker read and wrote in its fastest round of copying memory; ``None``: not measured."""
     fastest_seconds = min(memory.copy_seconds, default=0.0)
     return memory.copied_bytes / fastest_seconds if memory.copied_bytes and fastest_seconds > 0 else None
 
 
-def copy_rate_fractions(
-    iteration: IterationLine, memory: Sequence[WorkerMemory], row_bytes: float
+def memory_copy_rate_fractions(
+    iteration: IterationLine, worker_memory: Sequence[WorkerMemory], row_bytes: float
 ) -> tuple[float | None, float | None]:
     """The shares of the memory's copy rate that the partition and the join of one iteration reached.
 
-    Each is taken to move every byte once.
-
-    Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
+    Partition and join are taken to move every byte once. A share is the time that the least bytes need at the copy
+    rate, on the worker for which that takes longest, ÷ the longest time of the phase. A partition
     reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
     received and writes those of the result, here taken to be as wide as the input's `row_bytes` on average, though they
     are wider. A worker without rows of its own joins at the others' rate. ``None`` where something was not measured.
     """
-    inputs = {each.rank: each.input_bytes for each in memory}
-    rates = {each.rank: rate for each in memory if (rate := worker_copy_rate(each)) is not None}
+    inputs = {each.rank: each.input_bytes for each in worker_memory}
+    rates = {each.rank: rate for each in worker_memory if (rate := worker_memory_copy_rate(each)) is not None}
     workers = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
     if not rates or not workers:
         return None, None
@@ -350,16 +354,16 @@ def copy_rate_fractions(
     return partition, join
 
 
-def link_limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
+def link_limit_of_rounds(sent_bytes: Sequence[int], round_seconds: Sequence[Sequence[float]]) -> float | None:
     """The link limit of a worker in bytes per second: the median of the five fastest rounds of the measurement.
 
-    `sent_bytes`: what each worker sends to others in a round; `rounds`: for every round, the seconds each worker's
-    transfers were in flight. The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by
-    what it limits. Both sums run over the workers, so this is the rate of a worker on average, comparable with
+    `sent_bytes`: bytes that each worker sends to others in a round; `round_seconds`: for every round, the seconds in
+    which each worker's transfers were in flight. The fastest rounds count, because disturbances only slow transfers.
+    Bytes and seconds are summed over the workers, so the limit is the rate of a worker on average, comparable with
     `in_flight_bandwidth`. None if nothing was sent (one worker) or no round was made.
     """
     total = sum(sent_bytes)
-    rates = sorted(total / sum(seconds) for seconds in rounds if sum(seconds) > 0)[-FASTEST:]
+    rates = sorted(total / sum(seconds) for seconds in round_seconds if sum(seconds) > 0)[-FASTEST:]
     return median(rates) if rates and total > 0 else None
 
 
@@ -368,24 +372,26 @@ def link_limit(launches: Sequence[Launch]) -> float | None:
     return median_or_none(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
 
 
-def copy_rate(launches: Sequence[Launch]) -> float | None:
+def memory_copy_rate(launches: Sequence[Launch]) -> float | None:
     """Bytes per second at which a worker copies memory while all workers do: mean of a launch, median over launches."""
-    by_launch = [list(map(worker_copy_rate, launch.memory.workers)) for launch in launches if launch.memory is not None]
+    by_launch = [
+        list(map(worker_memory_copy_rate, launch.memory.workers)) for launch in launches if launch.memory is not None
+    ]
     measured = [[rate for rate in rates if rate is not None] for rates in by_launch]
     return median_or_none(harmonic_mean(rates) for rates in measured if rates)
 
 
-def copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationFigure:
+def phase_copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationMetric:
     """A function that gives the share of the memory's copy rate that `phase` reached in an iteration."""
 
-    def fraction(launch: Launch, iteration: IterationLine) -> float | None:
+    def copy_rate_fraction(launch: Launch, iteration: IterationLine) -> float | None:
         if launch.memory is None or launch.line is None or not launch.line.rows:
             return None
         row_bytes = launch.line.data_bytes / launch.line.rows
-        partition, join = copy_rate_fractions(iteration, launch.memory.workers, row_bytes)
+        partition, join = memory_copy_rate_fractions(iteration, launch.memory.workers, row_bytes)
         return partition if phase == "partition" else join
 
-    return fraction
+    return copy_rate_fraction
 
 
 def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
@@ -435,19 +441,19 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
             for part in iteration.workers:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
-    frames = frames_sent(parts)
+    frames = which_frames_were_sent(parts)
 
     def figures_of_rank(rank: int) -> WorkerFigures:
         host, peaks = hosts[rank], memory.get(rank, [])
 
-        def median_over_launches(figure: Callable[[WorkerIteration], float | None]) -> float | None:
-            return median_or_none(median_or_none(map(figure, own)) for own in measured.get(rank, {}).values())
+        def median_over_launches(worker_metric: Callable[[WorkerIteration], float | None]) -> float | None:
+            return median_or_none(median_or_none(map(worker_metric, own)) for own in measured.get(rank, {}).values())
 
-        def median_bandwidth(name: str) -> float | None:
-            return median_over_launches(lambda worker: getattr(worker_bandwidth(worker, frames), name))
+        def median_bandwidth(frame: str) -> float | None:
+            return median_over_launches(lambda worker: getattr(worker_bandwidth(worker, frames), frame))
 
-        def median_phase_seconds(name: Phase) -> float | None:
-            return median_over_launches(lambda worker: getattr(worker.phases_seconds, name, None))
+        def median_phase_seconds(phase: Phase) -> float | None:
+            return median_over_launches(lambda worker: getattr(worker.phases_seconds, phase, None))
 
         return WorkerFigures(
             rank=rank,
@@ -459,14 +465,14 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
                 right=median_bandwidth("right"),
                 mean=median_bandwidth("mean"),
             ),
-            memory=WorkerPeak(
+            memory=WorkerPeakMemory(
                 rank=rank,
                 host=host,
-                peak=greatest_or_none(each.peak_bytes for each in peaks),
-                above_imports=greatest_or_none(each.peak_above_imports_bytes for each in peaks),
-                device_peak=greatest_or_none(each.device_peak_bytes for each in peaks),
+                peak=max_or_none(each.peak_bytes for each in peaks),
+                above_imports=max_or_none(each.peak_above_imports_bytes for each in peaks),
+                device_peak=max_or_none(each.device_peak_bytes for each in peaks),
                 device_above_imports=None,  # not measured on a GPU; kept for programs that read it
-                input=greatest_or_none(each.input_bytes for each in peaks),
+                input=max_or_none(each.input_bytes for each in peaks),
             ),
             seconds=median_over_launches(lambda worker: worker.seconds),
             partition=median_phase_seconds("partition"),
@@ -482,7 +488,7 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
 
 
 def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
-    """The bytes that each rank sent to others in all timed iterations; 0: it had no rows to send."""
+    """The bytes that each rank sent to others in all timed iterations, by rank; 0 if a rank had no rows to send."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed_iterations:
@@ -492,15 +498,15 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
     return sent
 
 
-def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairFigures]:
-    """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
+def worker_pair_traffic(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairTraffic]:
+    """The bytes and seconds of each pair of workers, by (from rank, to rank): medians over launches and iterations."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed_iterations:
             for pair in iteration.pairs:
                 by_pair.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {
-        key: WorkerPairFigures(
+        key: WorkerPairTraffic(
             median([median([pair.bytes for pair in pairs]) for pairs in by_pair[key].values()]),
             median_or_none(median_or_none(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
         )
@@ -508,6 +514,6 @@ def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], Wor
     }
 
 
-def greatest_or_none(values: Iterable[Number | None]) -> Number | None:
+def max_or_none(values: Iterable[Number | None]) -> Number | None:
     """The greatest of the values that are not None; None if there are none."""
     return max((value for value in values if value is not None), default=None)

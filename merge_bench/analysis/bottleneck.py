@@ -27,7 +27,7 @@ import msgspec
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
-from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
+from merge_bench.analysis.documents import Bottleneck, Limit, LinkUtilization, MemoryCopyRates
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -46,28 +46,37 @@ NEAR_LIMIT = 0.8
 
 
 def find_bottleneck(
-    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
+    run: Run,
+    launches: Sequence[Launch],
+    workers: Sequence[WorkerFigures],
+    link: LinkUtilization | None,
+    memory_rates: MemoryCopyRates | None,
 ) -> Bottleneck | None:
-    """Find what limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
+    """Find what limits the merge of `run`: a phase, link, memory, cores or a rank; None if no phases were measured.
+
+    `launches`: those from which the figures of the run are computed.
+    """
     wall = aggregate.run_median(launches, aggregate.wall_seconds)
     seconds = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in PHASES}
-    shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
-    if not shares or not wall:
+    phase_shares: dict[Phase, float] = {
+        name: each / wall for name, each in seconds.items() if each is not None and wall
+    }
+    if not phase_shares or not wall:
         return None
     crowd = diagnostics.first_core_shortage(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.cores_text}")
     limit = max(
-        _bottlenecks_of_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None
+        _bottlenecks_of_ranks(launches, workers, phase_shares, wall), key=lambda limit: limit.share or 0.0, default=None
     )
     if limit is not None:
         cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"
         limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
     elif run.plan.pipeline:
-        limit = _bottleneck_of_overlapping_phases(launches, shares, link)
+        limit = _bottleneck_of_overlapping_phases(launches, phase_shares, link)
     else:
-        limit = _bottleneck_of_separate_phases(launches, shares, link, memory)
-    loads = diagnostics.busy_host_loads(launches)
+        limit = _bottleneck_of_separate_phases(launches, phase_shares, link, memory_rates)
+    loads = diagnostics.busy_host_load_by_launch(launches)
     busy = max(loads.values(), key=lambda load: load.busy, default=None)
     often = 2 * len(loads) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
@@ -80,7 +89,7 @@ def find_bottleneck(
 
 
 def _few_row_groups_text(plan: RecordedPlan) -> str:
-    """A text with how many workers read tables that have fewer row groups than workers; empty if there are none."""
+    """A text that says how many workers read the tables with fewer row groups than workers; empty without such."""
     work = plan.workload
     by_count: dict[tuple[str, str], list[str]] = {}
     for table in (work.left, work.right) if work is not None else ():
@@ -97,12 +106,18 @@ def _few_row_groups_text(plan: RecordedPlan) -> str:
 
 
 def _bottlenecks_of_ranks(
-    launches: Sequence[Launch], workers: Sequence[WorkerFigures], shares: Mapping[Phase, float], wall: float
+    launches: Sequence[Launch],
+    workers: Sequence[WorkerFigures],
+    phase_shares: Mapping[Phase, float],
+    wall_seconds: float,
 ) -> Iterator[Bottleneck]:
-    """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
+    """Yield a bottleneck for each rank whose slow link, many rows or slow phase costs the others time.
+
+    That is at least the share `GAIN` of the wall-clock time. `phase_shares`: of that time, by phase.
+    """
     hosts = {worker.rank: worker.host for worker in workers}
     slow = diagnostics.rank_with_slow_link(launches, workers)
-    if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
+    if slow is not None and (cost := phase_shares.get("exchange", 0.0) * (1 - 1 / slow.slowdown_factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link",
             share=cost,
@@ -112,7 +127,7 @@ def _bottlenecks_of_ranks(
         )
     for over in diagnostics.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
-        cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
+        cost = min(1.0, sum(phase_shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
             has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
             yield Bottleneck(
@@ -123,7 +138,7 @@ def _bottlenecks_of_ranks(
                 " ranks on average",
             )
     late = diagnostics.straggling_rank(workers)
-    if late is not None and (cost := late.excess / wall) >= GAIN:
+    if late is not None and (cost := late.excess / wall_seconds) >= GAIN:
         yield Bottleneck(
             what="straggler",
             share=cost,
@@ -138,8 +153,8 @@ def limit_of_overlapping_phases(
 ) -> str | None:
     """What limits a merge whose phases overlap: ``link``, ``cores``, or None where neither does by itself.
 
-    `wall_to_link_ratio`, `computing_share`, `cores_share`: medians of `aggregate.wall_to_link_time_ratio`,
-    `computing_share` and `busy_cores_share`.
+    The arguments are a run's medians of `wall_to_link_time_ratio`, `computing_share` and `busy_cores_share` in
+    `analysis/aggregate.py`; None: not measured.
     """
     if wall_to_link_ratio is not None and wall_to_link_ratio <= NEAR_WIRE:
         return "link"
@@ -148,7 +163,7 @@ def limit_of_overlapping_phases(
 
 
 def _bottleneck_of_overlapping_phases(
-    launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None
+    launches: Sequence[Launch], phase_shares: Mapping[Phase, float], link: LinkUtilization | None
 ) -> Bottleneck:
     """What limits a merge whose phases overlap: the link, the cores, or else its longest phase."""
     values = (aggregate.wall_to_link_time_ratio, aggregate.computing_share, aggregate.busy_cores_share)
@@ -159,28 +174,31 @@ def _bottleneck_of_overlapping_phases(
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if limit == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
-    name = max(shares, key=lambda each: shares[each])
+    name = max(phase_shares, key=lambda each: phase_shares[each])
     if _exceeds_link_limit(link):
         reason = "what was measured as the link limit is none"
     elif ratio is None:
         reason = "no link limit was measured"
     else:
         reason = "neither link nor cores alone are the limit"
-    because = f"the longest phase, {shares[name]:.0%} of the wall-clock time; {reason}"
-    return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
+    because = f"the longest phase, {phase_shares[name]:.0%} of the wall-clock time; {reason}"
+    return Bottleneck(what=name, share=min(1.0, phase_shares[name]), because=because)
 
 
 def _bottleneck_of_separate_phases(
-    launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
+    launches: Sequence[Launch],
+    phase_shares: Mapping[Phase, float],
+    link: LinkUtilization | None,
+    memory_rates: MemoryCopyRates | None,
 ) -> Bottleneck:
     """What limits a merge whose phases do not overlap: its longest phase, or the link or memory that limits it."""
-    name = max(shares, key=lambda each: shares[each])
+    name = max(phase_shares, key=lambda each: phase_shares[each])
     what: Limit = name
-    because = takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
+    because = takes = f"the longest phase, {phase_shares[name]:.0%} of the wall-clock time"
     if name != "exchange":
         reached = None
-        if memory is not None:
-            reached = memory.partition_fraction if name == "partition" else memory.join_fraction
+        if memory_rates is not None:
+            reached = memory_rates.partition_fraction if name == "partition" else memory_rates.join_fraction
         if reached is None or reached > diagnostics.EXCEEDED:  # then the copy rate is no limit
             pass
         elif reached >= NEAR_LIMIT:
@@ -195,13 +213,13 @@ def _bottleneck_of_separate_phases(
         what, because = "link", f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
     else:
         because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
-        flying = aggregate.run_median(launches, _in_flight_share)
+        flying = aggregate.run_median(launches, _exchange_in_flight_share)
         because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
-    return Bottleneck(what=what, share=shares[name], because=because)
+    return Bottleneck(what=what, share=phase_shares[name], because=because)
 
 
-def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The share of the slowest worker's exchange in which transfers are in flight; in the rest the worker waits."""
+def _exchange_in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """The share of the exchange phase in which transfers are in flight, on the worker with the longest exchange."""
     timed = [(w.phases_seconds.exchange, w) for w in iteration.workers if w.phases_seconds is not None]
     seconds, worker = max(((s, w) for s, w in timed if s), key=lambda each: each[0], default=(None, None))
     if worker is None or not seconds or worker.flight_seconds is None:
@@ -209,7 +227,7 @@ def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
     return worker.flight_seconds.union / seconds
 
 
-def _exceeds_link_limit(link: Link | None) -> bool:
+def _exceeds_link_limit(link: LinkUtilization | None) -> bool:
     """Whether the exchange was faster than the measured link limit, which is then no limit."""
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
 
@@ -222,15 +240,15 @@ _SIMILAR_SIZE = 2.0
 
 
 @dataclass(frozen=True)
-class ExchangeComparison:
+class ExchangeProbeComparison:
     """The bandwidth of a merge's exchange, that of `probe all-to-all`, and the seconds of each part of the exchange.
 
-    `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
-    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
-    while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest worker, in the
-    median iteration, and its parts: `ideal`, what the bytes need at the rate of all-to-all; `slower`, what transfers
-    take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and making room. All None where
-    phases overlap.
+    `size`: mean bytes of a message of the probe; `parcels`: whether its messages have the sizes of the merge's parcels.
+    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: in the probe, and in
+    the merge while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest
+    worker, in the median iteration, and its parts: `ideal`, the time of the bytes at the rate of the probe; `slower`,
+    the time that transfers take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and
+    making room. The seconds are None where phases overlap.
     """
 
     size: int
@@ -244,17 +262,17 @@ class ExchangeComparison:
     other: float | None = None
 
     @property
-    def bandwidth_share(self) -> float:
-        """The share of all-to-all's bandwidth that the merge reaches while transfers are in flight."""
+    def share_of_probe_bandwidth(self) -> float:
+        """The share of the bandwidth of `probe all-to-all` that the merge reaches while transfers are in flight."""
         return self.exchange / self.all_to_all
 
     @property
-    def phase_bandwidth_share(self) -> float | None:
-        """The share of all-to-all's bandwidth that the merge reaches in the whole phase, if known."""
+    def phase_share_of_probe_bandwidth(self) -> float | None:
+        """The share of the bandwidth of `probe all-to-all` that the merge reaches in its whole exchange, if known."""
         return self.ideal / self.phase if self.phase and self.ideal is not None else None
 
 
-def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeComparison | None:
+def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeProbeComparison | None:
     """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
     timed = [each for launch in launches for each in launch.timed_iterations if _is_fully_measured(each)]
@@ -268,62 +286,79 @@ def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> Exchan
     if not rates:
         return None
     rate = median(rates)
-    share = ExchangeComparison(
+    comparison = ExchangeProbeComparison(
         size=chosen_lines[0].size,
         parcels=chosen_lines[0].count is not None,
         all_to_all=rate,
         exchange=median(
-            _mean_sent_bytes(each) / max(_flight_seconds(worker) for worker in each.workers) for each in timed
+            _mean_sent_bytes(each) / max(_in_flight_seconds(worker) for worker in each.workers) for each in timed
         ),
     )
-    return share if run.plan.pipeline else _add_phase_parts(share, timed)
+    return comparison if run.plan.pipeline else _add_exchange_parts(comparison, timed)
 
 
-def _add_phase_parts(share: ExchangeComparison, timed: Sequence[IterationLine]) -> ExchangeComparison:
-    """Add the seconds of the exchange phase's parts, from the iteration with the median exchange, to `share`."""
-    slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in timed]
+def _add_exchange_parts(
+    comparison: ExchangeProbeComparison, iterations: Sequence[IterationLine]
+) -> ExchangeProbeComparison:
+    """Add the seconds of the exchange phase and its parts to `comparison`, from the iteration with median exchange."""
+    slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in iterations]
     by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
     worker, iteration = by_time[(len(slowest) - 1) // 2]
-    phase, flight = _phase_seconds(worker, "exchange"), _flight_seconds(worker)
-    ideal = _mean_sent_bytes(iteration) / share.all_to_all
+    phase, flight = _phase_seconds(worker, "exchange"), _in_flight_seconds(worker)
+    ideal = _mean_sent_bytes(iteration) / comparison.all_to_all
     late = max(_phase_seconds(each, "partition") for each in iteration.workers) - _phase_seconds(worker, "partition")
     waiting = min(late, max(phase - flight, 0.0))
     other = phase - flight - waiting
-    return replace(share, phase=phase, ideal=ideal, slower=flight - ideal, waiting=waiting, other=other)
+    return replace(comparison, phase=phase, ideal=ideal, slower=flight - ideal, waiting=waiting, other=other)
 
 
-def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
-    """The all-to-all rows of a campaign that have the settings, the hosts and the kind of memory of a merge."""
+def _matching_probe_lines(probe_campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
+    """The rows of a `probe all-to-all` campaign with the settings, hosts and kind of memory of a launch of `run`."""
     settings = [  # without the variables of a config that are options of this program
         {name: value for name, value in each.variables.items() if not name.startswith("MERGE_BENCH_")}
-        for each in (run.config, *campaign.head.configs)
+        for each in (run.config, *probe_campaign.head.configs)
     ]
-    alike = [each.name for each, own in zip(campaign.head.configs, settings[1:], strict=True) if own == settings[0]]
-    if campaign.probe != ALL_TO_ALL or run.config.name not in alike or launch.line is None:
+    alike = [
+        each.name for each, own in zip(probe_campaign.head.configs, settings[1:], strict=True) if own == settings[0]
+    ]
+    if probe_campaign.probe != ALL_TO_ALL or run.config.name not in alike or launch.line is None:
         return []
     hosts = [worker.host for worker in launch.line.workers]
     on_gpus = any(each.device_memory for each in engine_descriptions() if each.name == run.plan.engine)
     return [
         line
-        for each in campaign.unrepeated_launches
+        for each in probe_campaign.unrepeated_launches
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
         if line.test.startswith(_TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
     ]
 
 
-def _probe_lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
-    """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
-    same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < _SAME_SIZE]
-    if same or not size:
+def _probe_lines_nearest_in_size(
+    lines: Sequence[ProbeLine], message_bytes: float, rows_per_chunk: int | None
+) -> list[ProbeLine]:
+    """The probe's lines whose messages are the merge's parcels, or else the lines with messages of the nearest size.
+
+    `message_bytes`: mean size of a parcel of the merge.
+    """
+    same = [
+        line
+        for line in lines
+        if line.count == rows_per_chunk is not None and abs(line.size / message_bytes - 1) < _SAME_SIZE
+    ]
+    if same or not message_bytes:
         return same
-    alike = [line for line in lines if line.count is None and 1 / _SIMILAR_SIZE <= line.size / size <= _SIMILAR_SIZE]
-    best = min({line.size for line in alike}, key=lambda each: max(each / size, size / each), default=None)
+    alike = [
+        line for line in lines if line.count is None and 1 / _SIMILAR_SIZE <= line.size / message_bytes <= _SIMILAR_SIZE
+    ]
+    best = min(
+        {line.size for line in alike}, key=lambda each: max(each / message_bytes, message_bytes / each), default=None
+    )
     return [line for line in alike if line.size == best]
 
 
 def _is_fully_measured(iteration: IterationLine) -> bool:
-    """Whether several workers took part, and all have sent bytes, seconds in flight and phases."""
+    """Whether there are several workers, and sent bytes, seconds in flight and phases of each were measured."""
     workers = iteration.workers
     return len(workers) > 1 and all(
         each.sent_bytes and each.flight_seconds and each.flight_seconds.union > 0 and each.phases_seconds
@@ -336,9 +371,9 @@ def _mean_sent_bytes(iteration: IterationLine) -> float:
     return mean(each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes)
 
 
-def _flight_seconds(worker: WorkerIteration) -> float:
+def _in_flight_seconds(worker: WorkerIteration) -> float:
     return worker.flight_seconds.union if worker.flight_seconds else 0.0
 
 
-def _phase_seconds(worker: WorkerIteration, name: Phase) -> float:
-    return getattr(worker.phases_seconds, name, None) or 0.0
+def _phase_seconds(worker: WorkerIteration, phase: Phase) -> float:
+    return getattr(worker.phases_seconds, phase, None) or 0.0

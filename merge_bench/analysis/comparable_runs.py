@@ -60,7 +60,7 @@ MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"), (UCX, "version"))
 
 @dataclass(frozen=True)
 class RunDifference:
-    """A property in which two runs differ, with the value of each; ``None``: that run does not have it."""
+    """A property in which two runs differ, with the value of each; ``None``: that run lacks the property."""
 
     kind: str
     name: str
@@ -77,13 +77,13 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     workers = [worker for line in lines for worker in line.workers]
     properties: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
-        UCX_SETTING: joined_values(worker.ucx.config for worker in workers),
-        UCX: joined_values({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
-        PROBLEM: run_problem(run),
+        UCX_SETTING: join_values_by_name(worker.ucx.config for worker in workers),
+        UCX: join_values_by_name({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
+        PROBLEM: problem_definition_texts(run),
         OPTION: _command_options(run, run.plan.command) if run.plan.command is not None else _merge_options(run),
         MACHINE: _machine_properties(workers),
-        PACKAGE: joined_values(worker.versions for worker in workers),
-        ENVIRONMENT: joined_values(worker.environment for worker in workers),
+        PACKAGE: join_values_by_name(worker.versions for worker in workers),
+        ENVIRONMENT: join_values_by_name(worker.environment for worker in workers),
         PROGRAM: _program_properties(campaign),
     }
     for name in OF_A_PROCESS:
@@ -95,21 +95,19 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
-def run_problem(run: Run) -> dict[str, str]:
-    """The values, as text, that say what is merged and by how many workers, or which command is measured, and how.
+def problem_definition_texts(run: Run) -> dict[str, str]:
+    """The problem of a run as text by name: the tables, their join and the number of workers, or the command.
 
-    The seed of synthetic tables is none of them.
-
-    A value of an unexpected type is equal only to the same value.
+    The seed of synthetic tables is no part of the problem.
     """
-    return {name: value_text(value) for name, value in problem_values(run).items()}
+    return {name: format_property_value(value) for name, value in problem_definition(run).items()}
 
 
-def problem_values(run: Run) -> dict[str, object]:
-    """The values that say what is measured, as `run_problem`, with numbers as numbers."""
+def problem_definition(run: Run) -> dict[str, object]:
+    """The problem of a run, by name of the value: the tables, their join and the number of workers, or the command."""
     plan = run.plan
     if plan.command is not None:
-        return _command_problem_values(plan.command)
+        return _command_problem_definition(plan.command)
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
         of_workload = msgspec.structs.asdict(plan.workload).items()
@@ -124,8 +122,8 @@ def problem_values(run: Run) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _command_problem_values(command: CommandPlan) -> dict[str, object]:
-    """The command as one line, its metrics in the order of their names, and its checks; all commands have the three."""
+def _command_problem_definition(command: CommandPlan) -> dict[str, object]:
+    """The problem of a command: its command line, its metrics in the order of their names, and its checks."""
     metrics = (f"{each.name} ({', '.join(filter(None, (each.unit, each.better)))})" for each in command.metrics)
     return {"command": command.shell_line, "metrics": sorted(metrics), "checks": list(command.checks)}
 
@@ -134,33 +132,36 @@ _COMMAND_PROBLEM = frozenset(("argv", "metrics", "checks"))
 
 
 def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
-    """How a command is measured, besides its problem, as text by name: what a launch must do, and where values are."""
+    """The options of a command besides its problem, as text by name: expected status, timeout, sources of metrics, …"""
     own = {name: value for name, value in msgspec.structs.asdict(command).items() if name not in _COMMAND_PROBLEM}
     metric_definitions = {
         f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source
     }
     others = {name: value for name, value in run.options.items() if name not in {*_NO_OPTIONS, "command"}}
-    return {name: value_text(value) for name, value in {**own, **metric_definitions, **others}.items()}
+    return {name: format_property_value(value) for name, value in {**own, **metric_definitions, **others}.items()}
 
 
 def _merge_options(run: Run) -> dict[str, str]:
     """The options of a merge besides its problem, as text by name."""
     options = {**_BEFORE, **run.options}
-    return {name: value_text(value) for name, value in options.items() if name not in _NO_OPTIONS}
+    return {name: format_property_value(value) for name, value in options.items() if name not in _NO_OPTIONS}
 
 
-def _defines_merge_problem(name: str) -> bool:
-    """Whether an option, such as ``workload left rows``, decides what is merged."""
-    match name.split():
+def _defines_merge_problem(option_name: str) -> bool:
+    """Whether an option, such as ``workload left rows``, is part of the problem of a merge."""
+    match option_name.split():
         case ["workload", field]:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
             return field in ("path", "rows", "columns", "fingerprint")  # as in `_table_identity`
-    return name in (*SIZE, "how", "workload")
+    return option_name in (*SIZE, "how", "workload")
 
 
 def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
-    """The properties in which two runs differ, of the kinds that both have; each name and pair of values once."""
+    """The properties in which two runs differ; kinds of properties that only one run recorded are left out.
+
+    A name with the same two values is in it once, even if several kinds have it.
+    """
     different: dict[tuple[str, str | None, str | None], RunDifference] = {}
     other_release = len({each.get(UCX, {}).get("version") for each in (baseline, candidate)}) > 1
     for kind in (kind for kind in baseline if kind in candidate):
@@ -168,7 +169,7 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
         if kind == PROBLEM:
             before, after = distinguishing_values(before, after), distinguishing_values(after, before)
         elif kind == UCX_SETTING and other_release:  # which has other settings, too
-            before, after = _common_values(before, after), _common_values(after, before)
+            before, after = _values_with_shared_names(before, after), _values_with_shared_names(after, before)
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
@@ -176,32 +177,36 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
     return tuple(different.values())
 
 
-def _common_values(values: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Those of `values` whose names `other` has, too."""
-    return {name: value for name, value in values.items() if name in other}
+def _values_with_shared_names(values: Mapping[str, str], other_values: Mapping[str, str]) -> dict[str, str]:
+    """The `values` whose names are also in `other_values`."""
+    return {name: value for name, value in values.items() if name in other_values}
 
 
-def have_same_problem(run: Run, other: Run) -> bool:
-    """Whether two runs merge the same problem or measure the same command, as far as the records of both say."""
-    old, new = run_problem(run), run_problem(other)
+def have_same_problem(run: Run, other_run: Run) -> bool:
+    """Whether two runs have the same problem, equal tables or the same command, as far as the records of both say."""
+    old, new = problem_definition_texts(run), problem_definition_texts(other_run)
     old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
-def joined_values(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The values of all mappings by name, as text; different values are joined by `` / ``."""
+def join_values_by_name(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The values of several mappings by name, as text; different values of one name are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
             if value is not None:
-                values.setdefault(name, {})[value_text(value)] = None
+                values.setdefault(name, {})[format_property_value(value)] = None
     return {name: " / ".join(sorted(each)) for name, each in values.items()}
 
 
 def _machine_properties(workers: Sequence[Worker]) -> dict[str, str]:
     plain = (msgspec.to_builtins(worker.hardware) for worker in workers)
-    properties = joined_values({name: value for name, value in each.items() if name not in _CHANGING} for each in plain)
-    properties |= joined_values({"stores in use": worker.stores.way} for worker in workers if worker.stores is not None)
+    properties = join_values_by_name(
+        {name: value for name, value in each.items() if name not in _CHANGING} for each in plain
+    )
+    properties |= join_values_by_name(
+        {"stores in use": worker.stores.way} for worker in workers if worker.stores is not None
+    )
     hosts = ", ".join(sorted({worker.host for worker in workers}))
     return properties | ({"hosts": hosts} if hosts else {})
 
@@ -215,22 +220,22 @@ def _program_properties(campaign: Campaign) -> dict[str, str]:
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table_identity(name: str, table: Any) -> dict[str, object]:
+def _table_identity(table_name: str, table: Any) -> dict[str, object]:
     """The values that identify a table of files: rows and columns, path, fingerprint."""
     columns = ", ".join(column.name for column in table.columns)
     return {
-        name: f"{value_text(table.rows)} rows of {columns}",
-        name + _PATH: value_text(table.path),
-        name + _CONTENT: table.fingerprint,
+        table_name: f"{format_property_value(table.rows)} rows of {columns}",
+        table_name + _PATH: format_property_value(table.path),
+        table_name + _CONTENT: table.fingerprint,
     }
 
 
-def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
-    """The `values` of a merge problem that can distinguish it from the `other` one.
+def distinguishing_values(values: Mapping[str, _V], other_values: Mapping[str, object]) -> dict[str, _V]:
+    """The `values` of a merge problem that can distinguish it from the problem with `other_values`.
 
-    Tables are told by what they contain, and by their paths only if one of the two results did not record that.
+    Tables are compared by the fingerprint of their content, and by their paths only if one result has no fingerprint.
     """
-    both = {name.removesuffix(_CONTENT) for name in values.keys() & other.keys() if name.endswith(_CONTENT)}
+    both = {name.removesuffix(_CONTENT) for name in values.keys() & other_values.keys() if name.endswith(_CONTENT)}
     return {
         name: value
         for name, value in values.items()
@@ -238,28 +243,31 @@ def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object])
     }
 
 
-def value_text(value: object) -> str:
-    """A value of a plan or of a machine as text."""
+def format_property_value(value: object) -> str:
+    """A value of a plan or of a machine as text: ``yes``, ``none``, ``1,000``, ``a, b``."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(value_text, value)) or "none"
+        return ", ".join(map(format_property_value, value)) or "none"
     return str(value)
 
 
 class NothingToCompare(UsageError):
-    """Nothing can be compared: there is no other run, none with a complete launch, or none that is comparable."""
+    """Raised if nothing can be compared: no other run, none with a complete launch, or none that is comparable."""
 
 
 class NotComparable(NothingToCompare):
-    """The runs differ in what they merged or ran; `compare --anyway` compares them nevertheless."""
+    """Raised if runs differ in problem or machine; `compare --anyway` compares them nevertheless."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """A run to compare, with its campaign and properties; `label`: its config, after the result's letter if any."""
+    """A run to compare, with its campaign and its properties.
+
+    `label`: the name of its config, after the letter of its result if there are several results.
+    """
 
     campaign: Campaign
     run: Run
@@ -267,14 +275,14 @@ class ComparedRun:
     properties: Properties
 
     @property
-    def of_command(self) -> bool:
-        """Whether a command was measured, and no merge."""
+    def measures_command(self) -> bool:
+        """Whether the run measured a command instead of a merge."""
         return self.run.plan.command is not None
 
     @property
-    def result_name(self) -> str:
-        """What the checks are of, in sentences: ``merge result``, or of a command ``result``."""
-        return "result" if self.of_command else "merge result"
+    def result_noun(self) -> str:
+        """The noun for the checked result in sentences: ``merge result``, or for a command ``result``."""
+        return "result" if self.measures_command else "merge result"
 
     @property
     def has_complete_launch(self) -> bool:
@@ -282,18 +290,18 @@ class ComparedRun:
         return any(launch.complete and launch.timed_iterations for launch in self.run.launches)
 
     @cached_property
-    def failed_launches(self) -> int:
+    def failed_launch_count(self) -> int:
         """The number of failed launches of the run."""
         return sum(launch.failed for launch in self.run.launches)
 
     @cached_property
-    def verified(self) -> bool:
-        """Whether the result was checked as the plan asks for, and right."""
+    def is_verified(self) -> bool:
+        """Whether every check that the plan asks for was made, and found the result right."""
         return verification_state(self.run, complete_launches(self.run)) is VerificationState.VERIFIED
 
     @cached_property
     def has_wrong_result(self) -> bool:
-        """Whether the result was wrong in any launch."""
+        """Whether a check found the result wrong in any launch."""
         codes = {failure.code for launch in self.run.launches for failure in launch.failures}
         return (
             verification_state(self.run, complete_launches(self.run)) is VerificationState.WRONG
@@ -309,20 +317,22 @@ class RunPair:
     candidate: ComparedRun
 
     @property
-    def in_one_campaign(self) -> bool:
-        """Whether both are runs of one campaign, so that their launches were interleaved."""
+    def is_within_one_campaign(self) -> bool:
+        """Whether both runs are of one campaign, so that their launches were interleaved."""
         return self.baseline.campaign is self.candidate.campaign
 
     @property
     def is_aa_comparison(self) -> bool:
         """Whether this is an A/A comparison: two runs of one campaign that differ only in the config's name."""
         old, new = self.baseline.run, self.candidate.run
-        return self.in_one_campaign and old.config.variables == new.config.variables and old.options == new.options
+        return (
+            self.is_within_one_campaign and old.config.variables == new.config.variables and old.options == new.options
+        )
 
     @cached_property
-    def forbidding_differences(self) -> tuple[RunDifference, ...]:
-        """The differences of the two runs that make a ratio of their figures meaningless."""
-        rules = MUST_AGREE if self.in_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
+    def disqualifying_differences(self) -> tuple[RunDifference, ...]:
+        """The differences of the runs in problem, machine, … that make a ratio of their figures meaningless."""
+        rules = MUST_AGREE if self.is_within_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
         return tuple(
             each
             for each in property_differences(self.baseline.properties, self.candidate.properties)
@@ -333,23 +343,24 @@ class RunPair:
 
 @dataclass(frozen=True)
 class RunPairSelection:
-    """The pairs of runs to compare, and sentences about what was left out and why."""
+    """The pairs of runs to compare, and sentences about runs that were left out, and why."""
 
     pairs: tuple[RunPair, ...]
     notes: tuple[str, ...]
 
 
-def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairSelection:
+def select_run_pairs(campaigns: Sequence[Campaign], *, allow_incomparable: bool) -> RunPairSelection:
     """Pair every run of the campaigns with its baseline; returns the pairs and notes about the runs left out.
 
-    One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
-    run of the same problem and config, or of its first config if it has no such config.
+    Baselines have the same problem. Of one campaign they are the runs of its first config; of several campaigns the
+    runs of the first one, with the same config or else with the first config. `allow_incomparable`: pair runs that are
+    not comparable, too.
 
-    Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
-    message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult if
-    the result was wrong in a baseline.
+    Raises NothingToCompare if there is nothing to compare, or runs are not comparable without `allow_incomparable`;
+    the message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult
+    if the result was wrong in a baseline.
     """
-    _check_campaigns(campaigns)
+    _refuse_incomparable_campaigns(campaigns)
     sources = _compared_runs_by_campaign(campaigns)
     notes: list[str] = []
     pairs = (
@@ -361,42 +372,44 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     if not usable:
         raise NothingToCompare("; ".join(dict.fromkeys(notes)))
     apart = {
-        pair: ", ".join(map(_difference_text, pair.forbidding_differences))
+        pair: ", ".join(map(_difference_text, pair.disqualifying_differences))
         for pair in usable
-        if pair.forbidding_differences
+        if pair.disqualifying_differences
     }
     differ = (f"{pair.baseline.label} and {pair.candidate.label} differ in {text}" for pair, text in apart.items())
     reasons = list(dict.fromkeys(differ))
-    if reasons and not anyway:
-        names = {(each.kind, each.name) for pair in apart for each in pair.forbidding_differences}
+    if reasons and not allow_incomparable:
+        names = {(each.kind, each.name) for pair in apart for each in pair.disqualifying_differences}
         reasons += [
-            f"to compare {_sweep_text(kind, name)} A,B" for kind, name in MUST_AGREE_APART if (kind, name) in names
+            f"to compare {_one_campaign_advice(kind, name)} A,B"
+            for kind, name in MUST_AGREE_APART
+            if (kind, name) in names
         ]
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
-        notes += _missing_records_notes(source, alone=len(campaigns) == 1)
+        notes += _missing_records_notes(source, single_campaign=len(campaigns) == 1)
     for campaign in campaigns:
         if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
     return RunPairSelection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
-def _sweep_text(kind: str, name: str) -> str:
-    """The advice to compare what only one campaign can compare, without the values: ``engines, run … --engine``."""
-    things, option = ("releases of UCX", "ucx") if kind == UCX else (f"{name}s", name)
+def _one_campaign_advice(property_kind: str, property_name: str) -> str:
+    """Advice for a property that only the runs of one campaign can differ in: ``engines, run one campaign with …``."""
+    things, option = ("releases of UCX", "ucx") if property_kind == UCX else (f"{property_name}s", property_name)
     return f"{things}, run one campaign with all of them, such as --{option}"
 
 
 def planned_run_pairs(campaign: Campaign) -> list[RunPair]:
-    """The pairs of runs that a campaign plans to compare, with or without launches; none if no two are comparable."""
+    """The pairs of runs that a campaign is to compare, with or without launches; [] if no two are comparable."""
     try:
         return _run_pairs_within_campaign(_compared_runs_by_campaign([campaign])[0], [])
     except NothingToCompare:
         return []
 
 
-def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
+def _refuse_incomparable_campaigns(campaigns: Sequence[Campaign]) -> None:
     for index, campaign in enumerate(campaigns):
         if campaign.probe:
             raise UsageError(f"{campaign.folder} contains no merges, only the network measurement {campaign.probe}")
@@ -411,7 +424,7 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
 
 
 def result_letter(result_index: int, result_count: int) -> str | None:
-    """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
+    """The letter of a result in labels: A, B, …; ``None`` if there is only one result."""
     if result_count == 1:
         return None
     return chr(ord("A") + result_index) if result_count <= 26 else str(result_index + 1)
@@ -435,28 +448,28 @@ def _compared_runs_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Compa
         named_runs = list(zip(names, campaign.runs, strict=True))
         sources = []
         for name, run in named_runs:
-            twins = [each for other, each in named_runs if other == name and have_same_problem(run, each)]
-            label = name + _distinguishing_options_text(run, twins)
+            same_named_runs = [each for other, each in named_runs if other == name and have_same_problem(run, each)]
+            label = name + _distinguishing_options_text(run, same_named_runs)
             sources.append(ComparedRun(campaign, run, label, run_properties(campaign, run)))
         by_campaign.append(sources)
     return by_campaign
 
 
-def _distinguishing_options_text(run: Run, twins: Sequence[Run]) -> str:
-    """The options in which a run differs from `twins`, the runs of the same name and problem, as text."""
+def _distinguishing_options_text(run: Run, same_named_runs: Sequence[Run]) -> str:
+    """The options in which a run differs from others of the same name and problem, as text: `` (seed 3)``."""
     names = [
         name
         for name, value in run.options.items()
-        if isinstance(value, (str, int, float)) and any(each.options.get(name) != value for each in twins)
+        if isinstance(value, (str, int, float)) and any(each.options.get(name) != value for each in same_named_runs)
     ]
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
 
-def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
+def _run_pairs_within_campaign(runs: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
     """Pair the runs of one campaign with their baselines; adds to `notes` why a run has none."""
-    first_config = sources[0].run.config.name
+    first_config = runs[0].run.config.name
     pairs: list[RunPair] = []
-    left = list(sources)
+    left = list(runs)
     while left:
         alike = [source for source in left if have_same_problem(left[0].run, source.run)]
         left = [source for source in left if source not in alike]
@@ -465,51 +478,53 @@ def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str])
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run {_same_problem_text(baseline)}")
     if not pairs:
-        differing = "command, metrics or checks" if sources[0].of_command else "rows per chunk, workers or tables"
+        differing = "command, metrics or checks" if runs[0].measures_command else "rows per chunk, workers or tables"
         raise NothingToCompare(f"no two runs of this campaign can be compared: they differ in {differing}")
     return pairs
 
 
 def _run_pairs_between_campaigns(
-    first: Sequence[ComparedRun], others: Sequence[Sequence[ComparedRun]], notes: list[str]
+    baseline_runs: Sequence[ComparedRun], candidate_runs: Sequence[Sequence[ComparedRun]], notes: list[str]
 ) -> list[RunPair]:
     """Pair the runs of other campaigns with baselines of the first; adds to `notes` why a run has none."""
     pairs: list[RunPair] = []
     unmatched: list[ComparedRun] = []
-    for candidate in (source for sources in others for source in sources):
-        alike = [source for source in first if have_same_problem(source.run, candidate.run)]
+    for candidate in (source for sources in candidate_runs for source in sources):
+        alike = [source for source in baseline_runs if have_same_problem(source.run, candidate.run)]
         if alike:
             pairs.append(RunPair(_closest_baseline(alike, candidate), candidate))
         else:
             unmatched.append(candidate)
     if not pairs:  # refused with the reasons, unless --anyway is given
-        return [RunPair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
+        return [RunPair(_closest_baseline(baseline_runs, candidate), candidate) for candidate in unmatched]
     notes += [
         f"{source.label} is not compared: no run of the baseline {_same_problem_text(source)}" for source in unmatched
     ]
     return pairs
 
 
-def _same_problem_text(source: ComparedRun) -> str:
-    """What a run with the same problem does, for sentences."""
-    return "measures the same command alike" if source.of_command else "merges equal tables on as many workers"
+def _same_problem_text(compared_run: ComparedRun) -> str:
+    """The phrase for a run with the same problem: ``merges equal tables on as many workers``."""
+    return (
+        "measures the same command alike" if compared_run.measures_command else "merges equal tables on as many workers"
+    )
 
 
 def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) -> ComparedRun:
     """The baseline with the same config as the candidate and, of several, with the same engine and exchange."""
     run = candidate.run
 
-    def shared_choices(source: ComparedRun) -> tuple[bool, int]:
-        ways = sum(source.run.options.get(way) == run.options.get(way) for way in WAYS)
-        return source.run.config.name == run.config.name, ways
+    def similarity_to_candidate(baseline: ComparedRun) -> tuple[bool, int]:
+        ways = sum(baseline.run.options.get(way) == run.options.get(way) for way in WAYS)
+        return baseline.run.config.name == run.config.name, ways
 
-    return max(baselines, key=shared_choices)
+    return max(baselines, key=similarity_to_candidate)
 
 
 def _can_be_compared(pair: RunPair, notes: list[str]) -> bool:
     """Whether both runs of a pair have launches to compare; if not, adds the reason to `notes`."""
     if pair.baseline.has_wrong_result:
-        named = f"the {pair.baseline.result_name} of {pair.baseline.label}"
+        named = f"the {pair.baseline.result_noun} of {pair.baseline.label}"
         raise WrongResult(f"{named} was wrong, so nothing can be compared with it")
     if not pair.baseline.has_complete_launch:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
@@ -525,15 +540,18 @@ def _difference_text(difference: RunDifference) -> str:
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _missing_records_notes(source: ComparedRun, *, alone: bool) -> Iterator[str]:
-    """Sentences about missing launches, and missing properties unless `alone`: one campaign has one machine."""
-    run = source.run
+def _missing_records_notes(compared_run: ComparedRun, *, single_campaign: bool) -> Iterator[str]:
+    """Sentences about launches and properties that the records of a run lack.
+
+    `single_campaign`: leave properties out, as all runs of one campaign have the same machine.
+    """
+    run = compared_run.run
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:
-        yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
+        yield f"{compared_run.label}: the records stop after {launches} of {run.planned_launches} launches"
     kinds = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
-    if source.of_command:  # what it loads, and how UCX reads its settings, is not known
+    if compared_run.measures_command:  # what it loads, and how UCX reads its settings, is not known
         kinds = {MACHINE: "machine", UCX: "UCX"}
-    missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
-    if missing and not alone:
-        yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"
+    missing = [name for kind, name in kinds.items() if kind not in compared_run.properties]  # an imported run lacks all
+    if missing and not single_campaign:
+        yield f"{compared_run.label}: the records do not describe {', '.join(missing)}; these may differ"

@@ -22,12 +22,12 @@ Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-def _parse_columns(text: str) -> dict[str, type]:
+def _parse_column_types(text: str) -> dict[str, type]:
     """The type of each column by name, from words such as ``launch:int``."""
     return {name: _TYPES[kind] for name, kind in (word.split(":") for word in text.split())}
 
 
-COLUMNS = _parse_columns("""
+COLUMNS = _parse_column_types("""
     campaign:str config:str plan:int engine:str exchange:str how:str question:str distribution:str pipeline:bool
     rows_per_chunk:int workers:int launch:int block:int complete:bool verification:str iteration:int
     time_unix_seconds:float wall_seconds:float partition_seconds:float exchange_seconds:float join_seconds:float
@@ -36,7 +36,7 @@ COLUMNS = _parse_columns("""
 """)
 """Columns of a flat table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
 
-PROBE_COLUMNS = _parse_columns("""
+PROBE_COLUMNS = _parse_column_types("""
     campaign:str config:str launch:int probe:str test:str method:str placement:str memory:str ranks:str hosts:str
     size_bytes:int count_elements:int iterations:int seconds:float bandwidth_bytes_per_second:float
     messages_per_second:float selected:str protocol:str link_limit_bytes_per_second:float wrong_elements:int
@@ -44,7 +44,7 @@ PROBE_COLUMNS = _parse_columns("""
 """)
 """Columns of a flat table of network measurements."""
 
-COMMAND_COLUMNS = _parse_columns("""
+COMMAND_COLUMNS = _parse_column_types("""
     campaign:str config:str plan:int command:str launch:int block:int complete:bool failure:str verification:str
     time_unix_seconds:float wall_seconds:float
 """)
@@ -61,54 +61,54 @@ _WITH_UNIT = {
 
 
 def command_rows(campaign: Campaign) -> Rows:
-    """A row for every launch of a command, with the values of its metrics, each in its unit."""
+    """Yield a row for every launch of a command, with the values of its metrics, each in its unit."""
     for run in campaign.runs:
         command = run.plan.command or CommandPlan()
         metrics = metrics_of_command(command.metrics)
         verification = verification_state(run, aggregate.complete_launches(run)).value
         for launch in run.launches:
-            cells = _launch_cells(campaign, run, launch) | {
+            cells = _launch_identity_cells(campaign, run, launch) | {
                 "command": command.shell_line,
                 "failure": launch.failures[0].code if launch.failures else None,
                 "verification": verification,
                 "time_unix_seconds": launch.timed_iterations[0].time if launch.timed_iterations else None,
             }
-            measured = {_metric_column(metric): metric.launch_value(launch) for metric in metrics}
+            measured = {_metric_column_name(metric): metric.launch_value(launch) for metric in metrics}
             yield {name: cells[name] for name in COMMAND_COLUMNS if name in cells} | measured
 
 
-def _metric_column(metric: Metric) -> str:
-    """The column of a command's metric: its name, unless another column has that."""
+def _metric_column_name(metric: Metric) -> str:
+    """The column name of a command's metric: the metric's name, with ``_value`` if another column has that name."""
     if metric.name == WALL:
         return "wall_seconds"
     return f"{metric.name}_value" if metric.name in COMMAND_COLUMNS else metric.name
 
 
 def iteration_rows(campaign: Campaign) -> Rows:
-    """A row for every timed iteration, of a command for every launch."""
+    """Yield a row for every timed iteration of a merge, or for every launch of a command."""
     if campaign.command is not None:
         yield from command_rows(campaign)
         return
     for run, launch in _runs_with_launches(campaign):
         for iteration in launch.timed_iterations:
-            yield _launch_cells(campaign, run, launch) | {
+            yield _launch_identity_cells(campaign, run, launch) | {
                 "iteration": iteration.index,
                 "wall_seconds": iteration.wall_seconds,
                 "throughput": aggregate.throughput(launch, iteration),
                 "bandwidth": aggregate.iteration_bandwidth(iteration),
-                "link_fraction": aggregate.link_fraction(launch, iteration),
+                "link_fraction": aggregate.link_limit_fraction(launch, iteration),
             }
 
 
 def worker_rows(campaign: Campaign) -> Rows:
-    """A row for every worker in every timed iteration."""
+    """Yield a row for every worker in every timed iteration."""
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for iteration in launch.timed_iterations:
-            frames = aggregate.frames_sent(iteration.workers)
+            frames = aggregate.which_frames_were_sent(iteration.workers)
             for worker in iteration.workers:
                 bandwidth = aggregate.worker_bandwidth(worker, frames)
-                yield _launch_cells(campaign, run, launch) | {
+                yield _launch_identity_cells(campaign, run, launch) | {
                     "iteration": iteration.index,
                     "rank": worker.rank,
                     "host": hosts.get(worker.rank),
@@ -130,14 +130,14 @@ def worker_rows(campaign: Campaign) -> Rows:
 
 
 def worker_pair_rows(campaign: Campaign) -> Rows:
-    """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
+    """Yield a row for every ordered pair of workers in every launch: medians over the launch's timed iterations."""
     for run, launch in _runs_with_launches(campaign):
         by_pair = {
             (lane.from_rank, lane.to_rank): lane for lane in selected_lanes([launch.lanes] if launch.lanes else [])
         }
-        for (sender, receiver), figures in aggregate.worker_pair_figures([launch]).items():
+        for (sender, receiver), figures in aggregate.worker_pair_traffic([launch]).items():
             lane = by_pair.get((sender, receiver))
-            yield _launch_cells(campaign, run, launch) | {
+            yield _launch_identity_cells(campaign, run, launch) | {
                 "from_rank": sender,
                 "to_rank": receiver,
                 "bytes": float(figures.bytes),
@@ -149,14 +149,14 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
 
 
 def launch_rows(campaign: Campaign) -> Rows:
-    """A row for every launch: medians over its timed iterations."""
+    """Yield a row for every launch: medians over its timed iterations."""
     if campaign.command is not None:
         yield from command_rows(campaign)
         return
     for run, launch in _runs_with_launches(campaign):
         phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
-        yield _launch_cells(campaign, run, launch) | {
+        yield _launch_identity_cells(campaign, run, launch) | {
             "failure": launch.failures[0].code if launch.failures else None,
             "iterations": len(launch.timed_iterations),
             "wall_seconds": aggregate.launch_median(launch, aggregate.wall_seconds),
@@ -164,7 +164,7 @@ def launch_rows(campaign: Campaign) -> Rows:
             "bandwidth": aggregate.launch_median(launch, aggregate.bandwidth),
             **{f"{name}_seconds": seconds for name, seconds in phases.items()},
             "link_limit": aggregate.link_limit([launch]),
-            "link_fraction": aggregate.launch_median(launch, aggregate.link_fraction),
+            "link_fraction": aggregate.launch_median(launch, aggregate.link_limit_fraction),
             "peak_memory_bytes": max(peaks, default=None),
             "gpu_joules_per_merge": energy.gpu_joules_per_merge(launch),
             "cpu_joules_per_merge": energy.cpu_joules_per_merge(launch),
@@ -174,7 +174,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 
 
 def probe_rows(campaign: Campaign) -> Rows:
-    """A row for every result of a network measurement."""
+    """Yield a row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.unrepeated_launches:
         for line in launch.probes:
@@ -195,19 +195,19 @@ def probe_rows(campaign: Campaign) -> Rows:
             }
 
 
-def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
-    """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
+def make_flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
+    """Make one table of campaigns; returns the type of each column by name, and the rows.
 
-    Of a command it has a row for each launch. Raises UsageError if nothing was measured, or if there are two or more of
-    merges, network measurements and commands, whose columns differ.
+    A row is a timed iteration of a merge, a network measurement, or a launch of a command. Raises UsageError if
+    nothing was measured, or if the campaigns measured different kinds of things, whose columns differ.
     """
-    kinds = {_kind_of_table(campaign) for campaign in campaigns}
+    kinds = {_table_kind_of_campaign(campaign) for campaign in campaigns}
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(sorted(kinds))} have different columns; export them into separate files")
     columns, make = _TABLES[kinds.pop()]
     measured = (row for campaign in campaigns for row in make(campaign))
     if make is command_rows:  # whose metrics have a person's names
-        columns = {**columns, **dict.fromkeys(map(_metric_column, _metrics_besides_wall(campaigns)), float)}
+        columns = {**columns, **dict.fromkeys(map(_metric_column_name, _metrics_besides_wall_time(campaigns)), float)}
         named = measured
     else:
         named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
@@ -218,7 +218,7 @@ def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[
 
 
 def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
-    """A row for every timed iteration, with all columns of the flat table."""
+    """Yield a row for every timed iteration, with all columns of the flat table of merges."""
     rows = iteration_rows(campaign)
     for run in campaign.runs:
         plan, verification = run.plan, verification_state(run, aggregate.complete_launches(run)).value
@@ -246,15 +246,15 @@ _TABLES: Mapping[str, tuple[Mapping[str, type], Callable[[Campaign], Rows]]] = {
 """By what was measured, the columns of a flat table and its rows."""
 
 
-def _kind_of_table(campaign: Campaign) -> str:
-    """What a campaign measured: a key of `_TABLES`."""
+def _table_kind_of_campaign(campaign: Campaign) -> str:
+    """The kind of flat table for a campaign: ``merges``, ``network measurements`` or ``commands``."""
     if campaign.probe is not None:
         return "network measurements"
     return "merges" if campaign.command is None else "commands"
 
 
-def _metrics_besides_wall(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
-    """The metrics of all commands that have columns of their own."""
+def _metrics_besides_wall_time(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
+    """The metrics of all commands in `campaigns` but the wall-clock; each has a column of its own."""
     commands = (plan.command for campaign in campaigns for plan in campaign.plans if plan.command is not None)
     return (metric for each in commands for metric in metrics_of_command(each.metrics) if metric.name != WALL)
 
@@ -270,8 +270,8 @@ def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
     return ((run, launch) for run in campaign.runs for launch in run.launches)
 
 
-def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
-    """The cells that identify a launch, by column; `complete`: reports use complete launches only."""
+def _launch_identity_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
+    """The cells that identify a launch, by column: campaign, config, plan, launch, …; `complete`: whether it counts."""
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,

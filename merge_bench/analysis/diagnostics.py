@@ -14,11 +14,11 @@ from statistics import median
 import msgspec
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_traffic
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
 from merge_bench.analysis.statistics import outlier_flags
-from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
+from merge_bench.analysis.transports import host_staging_warnings, traffic_contradiction_warnings
 from merge_bench.errors import RunFailed, WarningMessage, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
@@ -75,9 +75,9 @@ class RankOverload:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that delays the others most: it takes ``seconds`` for ``phase``, their median is ``others``.
+    """The rank that delays the other ranks most: it takes ``seconds`` for ``phase``, where their median is ``others``.
 
-    ``excess``: the seconds by which it holds the others up.
+    ``excess``: the seconds by which the rank holds the others up.
     """
 
     rank: int
@@ -87,22 +87,22 @@ class Straggler:
     excess: float
 
     @property
-    def factor(self) -> float:
-        """How many times as long as the other ranks' median the phase takes this rank."""
+    def slowdown_factor(self) -> float:
+        """The seconds that the phase takes this rank ÷ the median of the other ranks."""
         return self.seconds / self.others if self.others > 0 else float("inf")
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A rank that exchanges data at ``rate`` bytes per second with each other rank; those reach ``others``."""
+    """A rank with a slow link: it exchanges data at ``rate`` bytes per second, the other ranks at ``others``."""
 
     rank: int
     rate: float
     others: float
 
     @property
-    def factor(self) -> float:
-        """How many times as fast the other ranks exchange data among each other."""
+    def slowdown_factor(self) -> float:
+        """How many times as fast as this rank the other ranks exchange data among each other."""
         return self.others / self.rate if self.rate > 0 else float("inf")
 
 
@@ -115,7 +115,7 @@ def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[RankOverload, ..
 
 
 def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
-    """The rank that delays the others most; None if there is none, or if it only has more rows to partition."""
+    """The rank that delays the others most; None without such a rank, or if it only has more rows to partition."""
     times = {
         w.rank: WorkerPhaseSeconds(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
         for w in workers
@@ -137,7 +137,7 @@ def first_core_shortage(launches: Sequence[Launch]) -> machine.CoreShortage | No
 
 def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> SlowLink | None:
     """The rank with which all others exchange data far more slowly than among each other; None if there is none."""
-    pairs = worker_pair_figures(launches).items()
+    pairs = worker_pair_traffic(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
     return find_slow_link(rates, {worker.rank: worker.host for worker in workers})
 
@@ -145,7 +145,7 @@ def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigu
 def find_overloads(received_rows: Mapping[int, float], result_rows: Mapping[int, float]) -> tuple[RankOverload, ...]:
     """The ranks with far more received or result rows than the others, the most overloaded first.
 
-    Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
+    Skewed keys show in the rows that a rank receives, and more clearly in the rows of the result that it makes.
     """
     worst: dict[int, RankOverload] = {}
     for what, rows in (("received", received_rows), ("result", result_rows)):
@@ -162,8 +162,8 @@ def find_overloads(received_rows: Mapping[int, float], result_rows: Mapping[int,
 def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> Straggler | None:
     """The rank that delays the others most, and in which phase; ``None`` if all take about the same time.
 
-    A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
-    slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
+    A rank with a slow partition makes the other ranks wait in their exchange, which then looks slow. So time in the
+    exchange counts only as far as the rank also ends its exchange later than the others do.
     """
     if len(phase_seconds_by_rank) < 2:
         return None
@@ -183,34 +183,36 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     return max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
 
 
-def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
+def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
     """The rank with which all others exchange data far more slowly than among each other; ``None`` if there is none.
 
-    All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
-    (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
-    likewise. ``None`` below three ranks, where the rates do not show whose link it is.
+    All ranks wait for that rank, so the slow link shows in the rates of pairs only, and in no phase. `pair_rates`:
+    bytes per second by (from rank, to rank). `hosts`: by rank; pairs within a host are compared with such pairs only,
+    and pairs of two hosts likewise. ``None`` below three ranks, where the rates do not show whose link is slow.
     """
     links: list[SlowLink] = []
-    for rank in sorted({rank for pair in rates for rank in pair}):
+    for rank in sorted({rank for pair in pair_rates for rank in pair}):
         for within in (False, True):
-            alike = {pair: rate for pair, rate in rates.items() if (hosts.get(pair[0]) == hosts.get(pair[1])) == within}
+            alike = {
+                pair: rate for pair, rate in pair_rates.items() if (hosts.get(pair[0]) == hosts.get(pair[1])) == within
+            }
             own = [rate for pair, rate in alike.items() if rank in pair]
             others = [rate for pair, rate in alike.items() if rank not in pair]
             if own and others and median(others) > SLOW_LINK * median(own):
                 links.append(SlowLink(rank, median(own), median(others)))
-    return max(links, key=lambda link: link.factor) if links else None
+    return max(links, key=lambda link: link.slowdown_factor) if links else None
 
 
 def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
-    """The median over the other ranks, for every rank."""
+    """For every rank the median of the other ranks' values."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     numbers = [value for _, value in ordered]
     low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
 
-    def median_without(place: int) -> float:
-        return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
+    def median_of_others(position: int) -> float:
+        return (numbers[low + (position <= low)] + numbers[high + (position <= high)]) / 2
 
-    return {rank: median_without(place) for place, (rank, _) in enumerate(ordered)}
+    return {rank: median_of_others(place) for place, (rank, _) in enumerate(ordered)}
 
 
 BUSY_HOST = "busy-host"
@@ -229,15 +231,21 @@ def warnings_of_run(
     run: Run,
     counted_launches: Sequence[Launch],
     workers: Sequence[WorkerFigures],
-    state: VerificationState,
+    verification_state: VerificationState,
 ) -> list[WarningMessage]:
-    """All warnings about a run: first those in its records, then those that follow from its figures, each once."""
+    """All warnings about a run, each once: first those in its records, then those that follow from its figures.
+
+    `counted_launches`: those from which the figures are computed.
+    """
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
-    if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
-        recorded += busy_launch_warnings(campaign.launches)
+    if any(
+        launches_started_on_busy_host(run.launches)
+    ):  # launch 0 has a warning of its own; one for all other launches
+        recorded += busy_launch_start_warnings(campaign.launches)
     verification = (
-        [(_UNVERIFIED if run.plan.command is None else _UNVERIFIED_COMMAND)[state]]
-        if state in _UNVERIFIED and (counted_launches or state is not VerificationState.MISSING)
+        [(_UNVERIFIED if run.plan.command is None else _UNVERIFIED_COMMAND)[verification_state]]
+        if verification_state in _UNVERIFIED
+        and (counted_launches or verification_state is not VerificationState.MISSING)
         else []
     )
     judged = [] if run.plan.runtime_filter else counted_launches  # the filter's messages are not recorded
@@ -246,14 +254,14 @@ def warnings_of_run(
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.run_labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted_launches if launch.lanes]
-    staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
+    staged = [caution for line in lines for caution in host_staging_warnings(line.pairs, line.protocols)]
     from_figures = itertools.chain(
-        _failure_warnings(run),
+        _failed_launch_warnings(run),
         link_limit_exceeded_warnings(counted_launches),
         _slow_link_warnings(counted_launches, workers, name),
         throttling_warnings(counted_launches),
         _rank_warnings(run, counted_launches, workers, name),
-        _outlier_warnings(counted_launches, several=several),
+        _outlier_warnings(counted_launches, name_configs=several),
     )
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
@@ -299,7 +307,7 @@ def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
 
 
 def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_index: int | None) -> Failure:
-    """Add to an interruption what its launch had measured and what is missing; other failures stay as they are."""
+    """Add to an interruption how far its launch had come, and what is missing; other failures stay as they are."""
     runs = campaign.runs
     if failure.code == INTERRUPTED and not campaign.launches:
         before = " before the first launch, so nothing was measured"
@@ -326,7 +334,7 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
 
 
 def _missing_measurements_text(run: Run, launch: Launch) -> str:
-    """The end of a sentence that lists what a launch did not measure after its iterations; empty if nothing."""
+    """The end of a sentence with what a launch did not measure after its iterations: ``; missing: …``, or empty."""
     plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verification_mode == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
@@ -356,7 +364,7 @@ _UNVERIFIED_COMMAND = _UNVERIFIED | {
 }
 
 
-def _failure_warnings(run: Run) -> Iterator[WarningMessage]:
+def _failed_launch_warnings(run: Run) -> Iterator[WarningMessage]:
     """A warning with the number of failed launches of a run; none if all succeeded."""
     failed = sum(launch.failed for launch in run.launches)
     if not failed:
@@ -378,21 +386,22 @@ def _failure_warnings(run: Run) -> Iterator[WarningMessage]:
 def _slow_link_warnings(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
 ) -> Iterator[WarningMessage]:
-    """A warning about the rank with a slow link; `config_name`: the name that the warning adds, empty for none."""
+    """A warning about the rank with a slow link; `config_name`: the config that it names, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = rank_with_slow_link(launches, workers)
     if slow is not None:
         yield WarningMessage(
             "straggler",
             f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config_name)} exchanges data at only"
-            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
+            f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)}"
+            f" (factor {slow.slowdown_factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
 def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
-    """A warning if the exchange was faster than what was measured as the link limit."""
-    fraction = aggregate.run_median(launches, aggregate.link_fraction)
+    """A warning if the exchange was faster than the measured link limit, which is then no limit."""
+    fraction = aggregate.run_median(launches, aggregate.link_limit_fraction)
     if fraction is not None and fraction > EXCEEDED:
         yield WarningMessage(
             "limit-exceeded",
@@ -404,7 +413,7 @@ def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Warning
 def _rank_warnings(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
 ) -> Iterator[WarningMessage]:
-    """Warnings about ranks with too many rows, too few cores or a slow phase; `config_name`: the name that they add."""
+    """Warnings about ranks with many rows, few cores or a slow phase; `config_name`: the config that they name."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
@@ -431,7 +440,7 @@ def _rank_warnings(
             "straggler",
             f"{_rank_label(slow.rank, hosts[slow.rank], config_name)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
-            f" {slow.factor:.2f})",
+            f" {slow.slowdown_factor:.2f})",
             _straggler_remedy(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
         )
 
@@ -451,10 +460,13 @@ def _rank_label(rank: int, host: str, config_name: str) -> str:
     return f"rank {rank} ({host})" + (f" with {config_name}" if config_name else "")
 
 
-def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[WarningMessage]:
-    """A warning that names the iterations with outlying times; `several`: name their configs too."""
+def _outlier_warnings(launches: Sequence[Launch], *, name_configs: bool) -> Iterator[WarningMessage]:
+    """A warning that lists the iterations with outlying wall-clock times; `name_configs`: with their configs."""
     flagged = [
-        (f"{launch.index} ({launch.run_key[0]})" if several and launch.run_key else str(launch.index), iteration.index)
+        (
+            f"{launch.index} ({launch.run_key[0]})" if name_configs and launch.run_key else str(launch.index),
+            iteration.index,
+        )
         for launch in launches
         for iteration, far in zip(
             launch.timed_iterations, outlier_flags([i.wall_seconds for i in launch.timed_iterations]), strict=True
@@ -470,15 +482,15 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
 
 
 def busy_host_warnings(campaign: Campaign) -> list[WarningLine]:
-    """The warnings that other processes kept a host of the campaign busy."""
+    """The warnings of a campaign that say that other processes kept a host's cores busy."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
-    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
+    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_start_warnings(campaign.launches)]
 
 
-def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
-    """One warning that names the launches after the first that began on a busy host; none if there are no such."""
-    loads = _other_loads_by_launch(launches)
-    busy = {index: load for index, load in busy_host_loads(launches).items() if index}
+def busy_launch_start_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
+    """One warning that lists the launches, after the first one, that began on a busy host; [] if there are none."""
+    loads = _host_load_by_launch(launches)
+    busy = {index: load for index, load in busy_host_load_by_launch(launches).items() if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -493,18 +505,18 @@ def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
     return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
 
 
-def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
+def launches_started_on_busy_host(launches: Sequence[Launch]) -> list[int]:
     """The indexes of the launches that began on a busy host."""
-    return list(busy_host_loads(launches))
+    return list(busy_host_load_by_launch(launches))
 
 
-def busy_host_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def busy_host_load_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes at the start of each launch that began on a busy host, by the launch's index."""
     return {
-        index: load for index, load in _other_loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
+        index: load for index, load in _host_load_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
     }
 
 
-def _other_loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def _host_load_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes at the start of each launch, by the launch's index."""
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}

@@ -28,7 +28,7 @@ from merge_bench.records.schema import (
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a result is incomplete: a code for programs, a sentence, and the host and rank, if known."""
+    """Why a result is incomplete: a code for programs, a sentence for people, and the host and rank, if known."""
 
     code: str
     message: str
@@ -37,26 +37,26 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_line(cls, line: FailureLine) -> Self:
-        """Make the failure from its record."""
+        """Make the failure from its line in the records."""
         return cls(line.code, line.message, line.host, line.rank)
 
 
 class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A compared campaign; `letter` stands for it in labels, null if there is only one."""
+    """A compared campaign; `letter`: its name in labels, null if there is only one campaign."""
 
     letter: str | None
     path: str
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k."""
+class RatioInterval(msgspec.Struct, frozen=True, kw_only=True):
+    """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k candidates."""
 
     low: float
     high: float
     level: float
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class MedianValue(msgspec.Struct, frozen=True, kw_only=True):
     """The median of a metric over the complete launches of a baseline or candidate, in the unit of the comparison."""
 
     median: float | None
@@ -65,15 +65,15 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     failed_launches: int
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The ratio of candidate to baseline in one block; unpaired, of one candidate launch to the baseline's median."""
+class RatioPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The ratio of candidate to baseline in one block; if unpaired, of a candidate launch to the baseline's median."""
 
     block: int | None = None
     launch: int | None = None
     ratio: float
 
     @property
-    def label(self) -> str:
+    def block_or_launch_label(self) -> str:
         """The name of the block or launch, such as ``block 3`` or ``launch 3``."""
         return f"launch {self.launch}" if self.block is None else f"block {self.block}"
 
@@ -92,7 +92,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     reason: str | None
     ratio: float | None
-    interval: Interval | None
+    interval: RatioInterval | None
     confidence: float | None
     launches: int
     more_launches: int | None
@@ -104,14 +104,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     aa: bool
     paired: bool | None
     verified: bool
-    baseline_value: Value
-    candidate_value: Value | None
-    points: list[Point]
+    baseline_value: MedianValue
+    candidate_value: MedianValue | None
+    points: list[RatioPoint]
     caveats: list[str]
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A property in which the two compared runs differ, with the value of each; null: that run does not have it."""
+class PropertyDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A property in which two compared runs differ, with the value of each; null: that run lacks the property."""
 
     pair: int
     baseline: str
@@ -133,14 +133,14 @@ class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float
     alpha: float
     comparisons: list[Comparison]
-    differences: list[Difference]
+    differences: list[PropertyDifference]
     notes: list[str]
     verified: bool
     error: Failure | None = None
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Median over launches with its 95 % interval, null below 6 launches; quartiles and extremes over iterations."""
+class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric's median over launches, its 95 % interval (null below 6 launches); quartiles, extremes of iterations."""
 
     median: float | None
     ci95: tuple[float, float] | None
@@ -161,21 +161,21 @@ class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
     mean: float | None
 
 
-class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
-    """Bandwidth of an iteration: harmonic mean over workers, the slowest and the fastest; of each, the median.
+class BandwidthSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Bandwidth of an iteration: the harmonic mean over workers, the slowest and the fastest worker; medians of each.
 
-    So min ≤ harmonic_mean ≤ max. `per_worker`: medians of each worker, another figure. Imported: the mean alone.
-    `spread`: of the harmonic mean.
+    So min ≤ harmonic_mean ≤ max. `per_worker`: the medians of each worker, which are another figure. Imported results
+    have the mean alone. `spread`: of the harmonic mean.
     """
 
     harmonic_mean: float | None
     min: float | None
     max: float | None
     per_worker: list[WorkerBandwidth]
-    spread: Spread | None = None
+    spread: MetricSummary | None = None
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class LinkUtilization(msgspec.Struct, frozen=True, kw_only=True):
     """The measured link limit, and the share of it that the merge's exchange reached."""
 
     limit_bytes_per_second: float
@@ -188,8 +188,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     silent_ranks: list[int] = []
 
 
-class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes per second at which a worker copies memory, and the shares of it that partition and join reached."""
+class MemoryCopyRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes per second at which a worker copies memory, and the shares of that rate that partition and join reached."""
 
     copy_bytes_per_second: float
     partition_fraction: float | None
@@ -223,30 +223,30 @@ class PairTransports(msgspec.Struct, frozen=True, kw_only=True):
     transports: list[str]
 
 
-class Protocols(msgspec.Struct, frozen=True, kw_only=True):
+class SelectedProtocols(msgspec.Struct, frozen=True, kw_only=True):
     """The protocols that UCX uses between `pairs` of ranks, by kind of memory and message size."""
 
     pairs: list[tuple[int, int]]
     ranges: list[UcxProtocolRange]
 
 
-class DeviceBytes(msgspec.Struct, kw_only=True):
+class NetworkDeviceBytes(msgspec.Struct, kw_only=True):
     """Bytes that a network device of a host sent and received, by its counters."""
 
     sent: int = 0
     received: int = 0
 
 
-class Traffic(msgspec.Struct, kw_only=True):
-    """Bytes that the ranks of a host sent to others, and the bytes that its network devices counted meanwhile."""
+class CountedTraffic(msgspec.Struct, kw_only=True):
+    """Bytes that a host's ranks sent to others in a period, and bytes that its network devices counted meanwhile."""
 
     host: str
     during: str
     sent: int = 0
-    devices: dict[str, DeviceBytes] = {}
+    devices: dict[str, NetworkDeviceBytes] = {}
 
 
-class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory and input of one worker, in bytes."""
 
     rank: int
@@ -258,19 +258,20 @@ class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
     input: int | None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest peak memory of any worker, and that of each, in bytes."""
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory in bytes: the largest of any worker, and that of each worker."""
 
     max: int | None
-    per_worker: list[WorkerPeak]
+    per_worker: list[WorkerPeakMemory]
 
 
 class GpuEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU during the timed iterations: energy of a merge, power, clocks, and throttling.
 
-    `sm_mhz`, `memory_mhz`: the lowest that was read before or after the iterations, unless it was idle then; `max_…`:
-    the highest that the GPU has. `celsius`: the highest that was read. `reasons`: why the clocks were not higher, at
-    these moments. `throttled_share`: of the time between them, by cause; null where no time is counted.
+    `sm_mhz`, `memory_mhz`: the lowest clock that was read before or after the iterations, unless the GPU was idle then;
+    `max_…`: the highest clock that the GPU has. `celsius`: the highest temperature that was read. `reasons`: why the
+    clocks were not higher when they were read. `throttled_share`: share of the time between the readings, by cause;
+    null where no time is counted.
     """
 
     host: str
@@ -301,11 +302,11 @@ class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
 EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
 
 
-class Energy(msgspec.Struct, frozen=True, kw_only=True):
+class MergeEnergy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one merge in joules: that of the timed iterations ÷ their number, median over launches.
 
-    `joules_per_merge`: of all parts that `counts` names; null if nothing could be read, or not the GPUs that the merge
-    uses. `unknown`: what could not be read, and why, as sentences.
+    `joules_per_merge`: of all parts that `counts` names; null if no part could be read, or the GPUs of the merge could
+    not be read. `unknown`: which parts could not be read, and why, as sentences.
     """
 
     joules_per_merge: float | None
@@ -317,8 +318,8 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostEnergy]
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was measured: launches that count, their timed iterations and warm-ups, bytes of an iteration."""
+class MeasurementCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much was measured: complete launches, their timed iterations and warm-ups, and the bytes of an iteration."""
 
     launches: int = 0
     planned_launches: int = 0
@@ -328,8 +329,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None = None
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the merge result is correct, and what the first failed check, or else the last check, compared."""
+class VerificationSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the merge result is correct, and the values of the first check that failed, or else of the last check."""
 
     state: Literal["verified", "off", "imported", "missing", "wrong"] = "missing"
     checks: int = 0
@@ -342,13 +343,13 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str] = []
 
 
-class CommandFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of one metric of a command, in its unit, which is empty if unknown."""
+class CommandMetricSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary of one metric of a command, in the metric's unit, which is empty if unknown."""
 
     name: str
     unit: str
     better: Literal["more", "less"]
-    spread: Spread
+    spread: MetricSummary
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,9 +357,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     In version 1 the bottleneck was a word in `link`, and null unless the phases overlapped.
 
-    `metrics`: of a command, the main one first; what only merges have is null then. There is none of merges.
-    `plan`: its options as the records have them, and the `hosts` of its workers, each once. `comparisons`: where
-    ``--against`` or ``--fail-on`` asked for them.
+    `metrics`: of a command, the main one first; values that only merges have are null then. Merges have no `metrics`.
+    `plan`: the options as in the records, and the `hosts` of the workers, each once. `comparisons`: those that
+    ``--against`` or ``--fail-on`` asked for.
     """
 
     document_version: Literal[2] = 2
@@ -369,25 +370,25 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanOptions
     verified: bool
     result_rows: int | None
-    wall_seconds: Spread
-    throughput_bytes_per_second: Spread
-    bandwidth_bytes_per_second: Bandwidth
+    wall_seconds: MetricSummary
+    throughput_bytes_per_second: MetricSummary
+    bandwidth_bytes_per_second: BandwidthSummary
     phases_seconds: PhaseSeconds
     bottleneck: Bottleneck | None
-    link: Link | None
-    memory_rate: MemoryRate | None
+    link: LinkUtilization | None
+    memory_rate: MemoryCopyRates | None
     lanes: list[PairTransports]
     requested_transports: dict[str, str]
-    protocols: list[Protocols]
-    traffic: list[Traffic]
-    peak_memory_bytes: Memory
+    protocols: list[SelectedProtocols]
+    traffic: list[CountedTraffic]
+    peak_memory_bytes: PeakMemory
     imported: ImportSource | None
     warnings: list[WarningMessage]
     error: Failure | None
-    measured: Measured = Measured()
-    verification: Verification = Verification()
-    energy: Energy | None = None
-    metrics: list[CommandFigure] | msgspec.UnsetType = msgspec.UNSET
+    measured: MeasurementCounts = MeasurementCounts()
+    verification: VerificationSummary = VerificationSummary()
+    energy: MergeEnergy | None = None
+    metrics: list[CommandMetricSummary] | msgspec.UnsetType = msgspec.UNSET
     comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -410,8 +411,8 @@ def run_documents(document: Document) -> Sequence[RunDocument]:
     return document.runs if isinstance(document, SweepDocument) else (document,)
 
 
-def command_figures(document: RunDocument) -> Sequence[CommandFigure]:
-    """The figures of a command's metrics, the main one first; none of a merge."""
+def command_metric_summaries(document: RunDocument) -> Sequence[CommandMetricSummary]:
+    """The summaries of a command's metrics, the main one first; empty for a merge."""
     return () if isinstance(document.metrics, msgspec.UnsetType) else document.metrics
 
 
@@ -423,19 +424,19 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class CheckedRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """How a release of UCX reads a config; `variables`: those of the config that it reads otherwise than `ucx`."""
+class UcxReleaseCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How a release of UCX reads a config; `variables`: settings that the chosen release reads in another way."""
 
     ucx: str
     ok: bool
     variables: list[VariableState]
 
 
-class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `check --json`: how UCX reads a config, and the errors with which `run` would refuse it.
 
-    `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
-    `releases`: how the releases of UCX in the user's cache read the config, without ``--ucx``.
+    `ucx`: the chosen release, null if none is installed; `errors`: why `ok` is false, as sentences. `releases`: how the
+    releases of UCX in the user's cache read the config; empty with ``--ucx``.
     """
 
     document_version: Literal[1] = 1
@@ -446,7 +447,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: list[SettingsConflict]
     errors: list[str]
     warnings: list[str]
-    releases: list[CheckedRelease] = []
+    releases: list[UcxReleaseCheck] = []
 
 
 class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -457,8 +458,8 @@ class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class CachedUcx(msgspec.Struct, frozen=True, kw_only=True):
-    """A release of UCX in the user's cache; `sha256`: of the wheel that it was installed from."""
+class CachedUcxRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """A release of UCX in the user's cache; `sha256`: of the wheel from which it was installed."""
 
     version: str
     package: str
@@ -475,13 +476,13 @@ class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_version: Literal[1] = 1
     configs: list[ShippedFile]
     space: ShippedFile
-    ucx: list[CachedUcx] = []
+    ucx: list[CachedUcxRelease] = []
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `doctor --json`: the finding of every check on every host, and the worst state of all.
 
-    `bindings`: of each worker of a running cluster, or of one worker on each GPU of this host.
+    `bindings`: the cores, GPU and ports of each worker of a running cluster, or of one worker on each GPU of this host.
     """
 
     document_version: Literal[1] = 1
@@ -490,7 +491,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[WorkerBinding] = []
 
 
-class Pair(PairTransports, frozen=True, kw_only=True):
+class PairTransportsAndProtocols(PairTransports, frozen=True, kw_only=True):
     """The transports and protocols that UCX selected from one worker to another."""
 
     protocols: list[UcxProtocolRange]
@@ -499,12 +500,12 @@ class Pair(PairTransports, frozen=True, kw_only=True):
 class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `transports --json`: the transports requested, offered by each host, and selected by UCX.
 
-    `bindings`: of each worker, by rank.
+    `bindings`: the cores, GPU and ports of each worker, by rank.
     """
 
     document_version: Literal[1] = 1
     requested: dict[str, str]
     available: dict[str, dict[str, list[str]]]
-    pairs: list[Pair]
+    pairs: list[PairTransportsAndProtocols]
     bindings: list[WorkerBinding] = []
     warnings: list[WarningMessage]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from merge_bench.analysis.aggregate import Number, greatest_or_none, median_or_none
-from merge_bench.analysis.documents import Energy, EnergyParts, GpuEnergy, HostEnergy
+from merge_bench.analysis.aggregate import Number, max_or_none, median_or_none
+from merge_bench.analysis.documents import EnergyParts, GpuEnergy, HostEnergy, MergeEnergy
 from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import POWER_CAP, THROTTLING
 from merge_bench.records.campaign import Launch
@@ -21,7 +21,7 @@ THROTTLED = 0.01
 GPU_THROTTLED = "gpu-throttled"
 
 
-def merge_energy(launches: Sequence[Launch]) -> Energy | None:
+def merge_energy(launches: Sequence[Launch]) -> MergeEnergy | None:
     """The energy of one merge, median over launches; None if no launch recorded readings of energy counters."""
     read = [launch for launch in launches if launch.power is not None]
     if not read:
@@ -39,7 +39,7 @@ def merge_energy(launches: Sequence[Launch]) -> Energy | None:
         total, counts = gpus, "GPUs"
     elif total is None and hosts is not None and not uses_gpus:
         total, counts = hosts, "processors"
-    return Energy(
+    return MergeEnergy(
         joules_per_merge=total,
         counts=counts,
         gpu_joules_per_merge=gpus,
@@ -51,7 +51,7 @@ def merge_energy(launches: Sequence[Launch]) -> Energy | None:
 
 
 def throttling_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
-    """A warning for each GPU that was throttled during the timed iterations, and for each cause."""
+    """Yield a warning for each GPU that was throttled during the timed iterations, and for each cause."""
     several = len({worker.host for launch in launches if launch.line for worker in launch.line.workers}) > 1
     for gpu in _gpu_energy_rows([launch for launch in launches if launch.power is not None]):
         name = f"GPU {gpu.index}" + (f" of {gpu.host}" if several else "")
@@ -77,7 +77,7 @@ def _throttling_remedy(cause: str) -> str:
 
 def gpu_joules_per_merge(launch: Launch) -> float | None:
     """Joules of one merge on all GPUs of the workers; None if those of any GPU are unknown."""
-    if launch.power is None or not launch.power.gpus or _ranks_without_gpu(launch):
+    if launch.power is None or not launch.power.gpus or _ranks_with_unreadable_gpu(launch):
         return None
     return _sum_if_all_known(_joules_per_merge(launch, gpu, GPU_SECONDS) for gpu in launch.power.gpus)
 
@@ -98,15 +98,21 @@ def _sum_if_all_known(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _joules_per_merge(launch: Launch, power: GpuPower | HostPower, least_seconds: float) -> float | None:
+def _joules_per_merge(launch: Launch, power_reading: GpuPower | HostPower, least_seconds: float) -> float | None:
     """Joules of one merge on a GPU or on the processors of a host; None if unknown."""
-    if power.joules is None or _why_energy_not_counted(launch, power.seconds, least_seconds) is not None:
+    if (
+        power_reading.joules is None
+        or _why_energy_not_counted(launch, power_reading.seconds, least_seconds) is not None
+    ):
         return None
-    return power.joules / len(launch.timed_iterations)
+    return power_reading.joules / len(launch.timed_iterations)
 
 
 def _why_energy_not_counted(launch: Launch, seconds: float, least_seconds: float) -> str | None:
-    """Why the energy between two readings `seconds` apart is not the energy of the merges; None if it is."""
+    """Why the energy between two readings `seconds` apart does not count as that of the merges; None if it does.
+
+    `least_seconds`: the shortest time after which the counters are up to date.
+    """
     merging = sum(iteration.wall_seconds for iteration in launch.timed_iterations)
     if not launch.timed_iterations or merging < least_seconds:
         return f"the timed iterations took {merging:.2g} s, less than the {least_seconds:g} s that the counters need"
@@ -115,7 +121,7 @@ def _why_energy_not_counted(launch: Launch, seconds: float, least_seconds: float
     return None
 
 
-def _ranks_without_gpu(launch: Launch) -> list[int]:
+def _ranks_with_unreadable_gpu(launch: Launch) -> list[int]:
     """The ranks whose GPU could not be read."""
     gpus = (launch.power.gpus if launch.power else None) or ()
     ranks = {rank for gpu in gpus for rank in gpu.ranks}
@@ -123,11 +129,11 @@ def _ranks_without_gpu(launch: Launch) -> list[int]:
 
 
 def _unknown_energy_reasons(launch: Launch) -> Iterator[str]:
-    """Sentences about which energy of a launch is unknown, and why."""
+    """Sentences that say which energy of a launch is unknown, of GPUs or processors, and why."""
     if launch.power is None:
         return
     if launch.power.gpus is not None:
-        for rank in _ranks_without_gpu(launch)[:1]:
+        for rank in _ranks_with_unreadable_gpu(launch)[:1]:
             yield f"GPUs: NVML does not show the whole GPU of rank {rank}"
         for gpu in launch.power.gpus:
             name = f"GPU {gpu.index} of {gpu.host}"
@@ -151,8 +157,8 @@ def _gpu_energy_rows(launches: Sequence[Launch]) -> list[GpuEnergy]:
     return [_gpu_energy_row(readings_of[key]) for key in sorted(readings_of)]
 
 
-def _gpu_energy_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
-    gpus = [gpu for _, gpu in readings]
+def _gpu_energy_row(launch_readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
+    gpus = [gpu for _, gpu in launch_readings]
     states = [state for gpu in gpus for state in (gpu.before, gpu.after)]
     awake = [state for state in states if "idle" not in (state.reasons or ())] or states  # idle clocks are low
     reasons = [state.reasons for state in states if state.reasons is not None]
@@ -162,21 +168,21 @@ def _gpu_energy_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
         index=gpus[0].index,
         name=gpus[0].name,
         ranks=sorted({rank for gpu in gpus for rank in gpu.ranks}),
-        joules_per_merge=median_or_none(_joules_per_merge(launch, gpu, GPU_SECONDS) for launch, gpu in readings),
-        watts=median_or_none(_mean_watts(launch, gpu, GPU_SECONDS) for launch, gpu in readings),
-        limit_watts=_least_or_none(gpu.limit_watts for gpu in gpus),
-        sm_mhz=_least_or_none(state.sm_mhz for state in awake),
-        max_sm_mhz=_least_or_none(gpu.max_sm_mhz for gpu in gpus),
-        memory_mhz=_least_or_none(state.memory_mhz for state in awake),
-        max_memory_mhz=_least_or_none(gpu.max_memory_mhz for gpu in gpus),
-        celsius=greatest_or_none(state.celsius for state in states),
+        joules_per_merge=median_or_none(_joules_per_merge(launch, gpu, GPU_SECONDS) for launch, gpu in launch_readings),
+        watts=median_or_none(_mean_watts(launch, gpu, GPU_SECONDS) for launch, gpu in launch_readings),
+        limit_watts=_min_or_none(gpu.limit_watts for gpu in gpus),
+        sm_mhz=_min_or_none(state.sm_mhz for state in awake),
+        max_sm_mhz=_min_or_none(gpu.max_sm_mhz for gpu in gpus),
+        memory_mhz=_min_or_none(state.memory_mhz for state in awake),
+        max_memory_mhz=_min_or_none(gpu.max_memory_mhz for gpu in gpus),
+        celsius=max_or_none(state.celsius for state in states),
         reasons=list(dict.fromkeys(reason for each in reasons for reason in each)) if reasons else None,
         throttled_share={cause: _throttled_share(gpus, cause) for cause in causes} or None,
     )
 
 
 def _throttled_share(gpus: Sequence[GpuPower], cause: str) -> float:
-    """The share of the time in which a GPU was throttled by `cause`, over the launches that counted it."""
+    """The share of the time in which a GPU was throttled by `cause`, over the launches that counted this cause."""
     counted = [gpu for gpu in gpus if cause in gpu.throttled_seconds]
     seconds = sum(gpu.seconds for gpu in counted)
     return min(sum(gpu.throttled_seconds[cause] for gpu in counted) / seconds, 1.0) if seconds else 0.0
@@ -200,11 +206,11 @@ def _host_energy_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
     ]
 
 
-def _mean_watts(launch: Launch, power: GpuPower | HostPower, least_seconds: float) -> float | None:
-    """Mean power in watts between two readings; None if the energy of a merge is unknown."""
-    joules = power.joules if _joules_per_merge(launch, power, least_seconds) is not None else None
-    return None if joules is None else joules / power.seconds
+def _mean_watts(launch: Launch, power_reading: GpuPower | HostPower, least_seconds: float) -> float | None:
+    """Mean power in watts between two readings of a launch; None if the energy of a merge is unknown."""
+    joules = power_reading.joules if _joules_per_merge(launch, power_reading, least_seconds) is not None else None
+    return None if joules is None else joules / power_reading.seconds
 
 
-def _least_or_none(values: Iterable[Number | None]) -> Number | None:
+def _min_or_none(values: Iterable[Number | None]) -> Number | None:
     return min((value for value in values if value is not None), default=None)

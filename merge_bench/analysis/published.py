@@ -34,11 +34,11 @@ SHIPPED, PUBLISHED = "shipped", "published"
 """Origins of results in lists."""
 
 
-def published_beside(results: Path) -> list[ResultsFolder]:
-    """The folders of published and shipped results that are listed beside the results in folder `results`."""
+def published_results_folders(results_folder: Path) -> list[ResultsFolder]:
+    """The folders of published and shipped results that are listed together with the results in `results_folder`."""
     shipped = FOLDER.parent
-    places = {results / "curated": SHIPPED, results / "published": PUBLISHED}
-    if results.resolve() != shipped:
+    places = {results_folder / "curated": SHIPPED, results_folder / "published": PUBLISHED}
+    if results_folder.resolve() != shipped:
         places |= {FOLDER: PUBLISHED, shipped / "curated": SHIPPED}
     return [ResultsFolder(place, origin) for place, origin in places.items()]
 
@@ -54,11 +54,12 @@ class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
     selected: tuple[str, ...] = ()
 
 
-class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A published dataset. `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: its numbers.
+class PublishedDataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A published dataset: its kind, its source, and the file with its numbers.
 
-    `cite` names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are
-    the settings behind the names of configs, where published. `tool`: what network rows call their method.
+    `kind`: ``network``, ``merge``, ``settings`` or ``campaign``; `path`: the file or campaign with the numbers. `cite`
+    names the source in a few words; `notes` are corrections and doubts, a sentence or more each; `configs` are the
+    settings of each named config, where published. `tool`: the method that rows of a network dataset name.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     series: dict[str, PublishedSeries] = {}
 
 
-class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedMergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """A published merge result: `metric` is ``bandwidth`` or ``throughput``, `published` the number as printed.
 
     `value`: bytes per second, corrected if `note` explains a correction; None where the printed number is not valid.
@@ -97,11 +98,11 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None
 
 
-class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of one changed setting: `value` beside `baseline`, bytes per second; `ratio` of the two, recomputed.
+class PublishedSettingEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """The published effect of one changed setting: `value` and `baseline` in bytes per second, and their `ratio`.
 
-    `beside`: the config that was changed. `figure_label` and `figure_ratio`: the bar of the published figure.
-    `published_percent`: as printed, 102.9 for a ratio of 1.029. None: not published.
+    `ratio` is recomputed. `beside`: the config in which the setting was changed. `figure_label` and `figure_ratio`: the
+    bar of the published figure. `published_percent`: as printed, 102.9 for a ratio of 1.029. None: not published.
     """
 
     label: str
@@ -121,10 +122,10 @@ class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def datasets(folder: Path = FOLDER) -> Mapping[str, Dataset]:
+def datasets(folder: Path = FOLDER) -> Mapping[str, PublishedDataset]:
     """The published datasets in a folder, by name.
 
-    Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
+    Raises UsageError if the folder is missing, as a broken link is in a checkout without symbolic links.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -133,81 +134,88 @@ def datasets(folder: Path = FOLDER) -> Mapping[str, Dataset]:
         )
     contents = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))}
     return {
-        name: msgspec.convert({**content, "name": name, "path": folder / content["data"]}, Dataset)
+        name: msgspec.convert({**content, "name": name, "path": folder / content["data"]}, PublishedDataset)
         for name, content in contents.items()
     }
 
 
-def dataset(name: str, kind: str | None = None) -> Dataset:
-    """The published dataset of this name; raises UsageError if there is none, or it is not of `kind`."""
+def find_dataset(dataset_name: str, kind: str | None = None) -> PublishedDataset:
+    """The published dataset of this name; raises UsageError if no dataset has it, or the dataset is not of `kind`."""
     by_name = {each: data for each, data in datasets().items() if kind in (None, data.kind)}
-    if name in by_name:
-        return by_name[name]
+    if dataset_name in by_name:
+        return by_name[dataset_name]
     listed = ", ".join(by_name)
-    if name in datasets():
-        has, wanted = _KINDS[datasets()[name].kind], _KINDS[kind or ""]
-        raise UsageError(f"the published dataset {name!r} contains {has}, not {wanted}; choose a dataset from {listed}")
-    raise UsageError(f"there is no published dataset {name!r}; choose from {listed}")
+    if dataset_name in datasets():
+        has, wanted = _KINDS[datasets()[dataset_name].kind], _KINDS[kind or ""]
+        raise UsageError(
+            f"the published dataset {dataset_name!r} contains {has}, not {wanted}; choose a dataset from {listed}"
+        )
+    raise UsageError(f"there is no published dataset {dataset_name!r}; choose from {listed}")
 
 
-def network_rows(name: str) -> list[ProbeRow]:
+def network_rows(dataset_name: str) -> list[ProbeRow]:
     """The valid rows of a published network dataset, by series and message size."""
-    data = dataset(name, NETWORK)
+    dataset = find_dataset(dataset_name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
-    for line in _read_csv_lines(data):
+    for line in _read_csv_lines(dataset):
         if line["valid"] == "true":
             groups.setdefault((line["series"], line["size_bytes"]), []).append(line)
-    return [_make_probe_row(data, series, lines) for (series, _), lines in groups.items()]
+    return [_make_probe_row(dataset, series, lines) for (series, _), lines in groups.items()]
 
 
-def merge_results(name: str) -> list[MergeResult]:
+def merge_results(dataset_name: str) -> list[PublishedMergeResult]:
     """The results in a published merge dataset, one for each cell of its tables."""
-    data = dataset(name, MERGE)
+    dataset = find_dataset(dataset_name, MERGE)
     results = []
-    for line in _read_csv_lines(data):
-        cells = _cell_values(line) | {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
+    for line in _read_csv_lines(dataset):
+        cells = _parse_csv_cells(line) | {
+            "hardware": dataset.hardware,
+            "source": f"{dataset.cite}, Table {line['table']}",
+        }
         if line["valid"] != "true":
             cells["bytes_per_second"] = None
-        results.append(msgspec.convert(cells, MergeResult, strict=False))
+        results.append(msgspec.convert(cells, PublishedMergeResult, strict=False))
     return results
 
 
-def settings_effects(name: str) -> list[SettingEffect]:
+def settings_effects(dataset_name: str) -> list[PublishedSettingEffect]:
     """The effects of single settings in a published dataset, in the order of the report."""
-    data = dataset(name, SETTINGS)
+    dataset = find_dataset(dataset_name, SETTINGS)
     effects = []
-    for line in _read_csv_lines(data):
+    for line in _read_csv_lines(dataset):
         variables = dict(word.split("=", 1) for word in line["variables"].split())
-        extra_cells = {"variables": variables, "source": f"{data.cite}, section {line['section']}"}
-        effects.append(msgspec.convert(_cell_values(line) | extra_cells, SettingEffect, strict=False))
+        extra_cells = {"variables": variables, "source": f"{dataset.cite}, section {line['section']}"}
+        effects.append(msgspec.convert(_parse_csv_cells(line) | extra_cells, PublishedSettingEffect, strict=False))
     return effects
 
 
-def campaign_folder(name: str) -> Path:
+def campaign_folder(dataset_name: str) -> Path:
     """The folder of a published campaign; `merge_bench.records.reader.read_campaign` reads it."""
-    return dataset(name, CAMPAIGN).path
+    return find_dataset(dataset_name, CAMPAIGN).path
 
 
-def _read_csv_lines(data: Dataset) -> Iterator[Mapping[str, str]]:
-    with data.path.open(encoding="utf-8", newline="") as stream:
+def _read_csv_lines(published_dataset: PublishedDataset) -> Iterator[Mapping[str, str]]:
+    with published_dataset.path.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream)
 
 
-def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> ProbeRow:
-    """The row of one message size: the mean, and the least and greatest values of ranks where published."""
-    same, first = data.series[series], lines[0]
-    notes = dict.fromkeys(line["note"] for line in lines if line["note"])
+def _make_probe_row(
+    published_dataset: PublishedDataset, series: str, csv_lines: Sequence[Mapping[str, str]]
+) -> ProbeRow:
+    """Make the row of one message size: the mean, and the least and greatest values of ranks, where published."""
+    same, first = published_dataset.series[series], csv_lines[0]
+    notes = dict.fromkeys(line["note"] for line in csv_lines if line["note"])
 
     def first_number(column: str, statistic: str) -> float | None:
-        texts = (line[column] for line in lines if line["statistic"] == statistic)
+        texts = (line[column] for line in csv_lines if line["statistic"] == statistic)
         return next((float(text) for text in texts if text), None)
 
     seconds, seconds_range = median_and_range([first_number("seconds", "mean")])
     bandwidth, bandwidth_range = median_and_range([first_number("bytes_per_second", "mean")])
     return ProbeRow(
-        probe=data.probe or "",
+        probe=published_dataset.probe or "",
         test=same.test,
-        method=data.tool or data.method,
+        method=published_dataset.tool or published_dataset.method,
         config=same.config,
         placement=same.placement,
         size=int(first["size_bytes"]),
@@ -221,12 +229,12 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
         bandwidth_ranks=(first_number("bytes_per_second", "min"), first_number("bytes_per_second", "max")),
         requested=dict(sorted(same.requested.items())),
         selected=same.selected,
-        source=data.cite,
+        source=published_dataset.cite,
         note="; ".join(notes) or None,
     )
 
 
-def _cell_values(line: Mapping[str, str]) -> dict[str, object]:
+def _parse_csv_cells(csv_line: Mapping[str, str]) -> dict[str, object]:
     """The cells of a CSV line by column, None for empty ones; `published`: the number as it is printed."""
-    printed = f"{line['published_value']} {line['published_unit']}".strip()
-    return {name: value or None for name, value in {**line, "published": printed}.items()}
+    printed = f"{csv_line['published_value']} {csv_line['published_unit']}".strip()
+    return {name: value or None for name, value in {**csv_line, "published": printed}.items()}

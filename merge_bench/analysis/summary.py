@@ -39,7 +39,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     line = next((launch.line for launch in launches if launch.line is not None), None)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transports.selected_lanes(lines)
-    link, memory_rate = _link_figures(run, launches, lanes), _memory_rate(run, launches)
+    link, memory_rate = _link_utilization(run, launches, lanes), _memory_copy_rates(run, launches)
     hosts = dict.fromkeys(worker.host for launch in launches if launch.line for worker in launch.line.workers)
     phases = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
@@ -49,14 +49,14 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         plan={"hosts": list(hosts), **run.options},
         verified=state is VerificationState.VERIFIED,
         result_rows=_result_row_count(launches),
-        wall_seconds=_figure_spread(launches, aggregate.wall_seconds),
-        throughput_bytes_per_second=_figure_spread(launches, aggregate.throughput),
-        bandwidth_bytes_per_second=documents.Bandwidth(  # medians, which keep the order of the iterations' figures
+        wall_seconds=_summarize_metric(launches, aggregate.wall_seconds),
+        throughput_bytes_per_second=_summarize_metric(launches, aggregate.throughput),
+        bandwidth_bytes_per_second=documents.BandwidthSummary(  # medians keep the order of the figures
             harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
-            min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
-            max=aggregate.run_median(launches, aggregate.fastest_bandwidth),
+            min=aggregate.run_median(launches, aggregate.slowest_worker_bandwidth),
+            max=aggregate.run_median(launches, aggregate.fastest_worker_bandwidth),
             per_worker=[worker.bandwidth for worker in workers],
-            spread=_figure_spread(launches, aggregate.bandwidth),
+            spread=_summarize_metric(launches, aggregate.bandwidth),
         ),
         phases_seconds=PhaseSeconds(**phases),
         bottleneck=bottleneck.find_bottleneck(run, launches, workers, link, memory_rate),
@@ -66,15 +66,15 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         requested_transports=transports.requested_transport_settings(lines),
         protocols=transports.selected_protocols(lines),
         traffic=transports.counted_traffic(launches),
-        peak_memory_bytes=documents.Memory(
-            max=aggregate.greatest_or_none(worker.memory.peak for worker in workers),
+        peak_memory_bytes=documents.PeakMemory(
+            max=aggregate.max_or_none(worker.memory.peak for worker in workers),
             per_worker=[worker.memory for worker in workers],
         ),
         energy=merge_energy(launches),
         imported=campaign.head.imported_from,
         warnings=diagnostics.warnings_of_run(campaign, run, launches, workers, state),
         error=diagnostics.failure_of_run(campaign, run),
-        measured=documents.Measured(
+        measured=documents.MeasurementCounts(
             launches=len(launches),
             planned_launches=run.planned_launches,
             iterations=sum(len(launch.timed_iterations) for launch in launches),
@@ -83,43 +83,54 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
             protocol=line.cluster.protocol if line else run.plan.protocol,
         ),
         verification=_summarize_verification(run, launches, state),
-        metrics=msgspec.UNSET if command is None else _command_figures(launches, metrics_of_command(command.metrics)),
+        metrics=msgspec.UNSET
+        if command is None
+        else _summarize_command_metrics(launches, metrics_of_command(command.metrics)),
     )
 
 
-def _command_figures(launches: Sequence[Launch], metrics: Sequence[Metric]) -> list[documents.CommandFigure]:
-    """The figures of a command's metrics over its launches."""
+def _summarize_command_metrics(
+    launches: Sequence[Launch], metrics: Sequence[Metric]
+) -> list[documents.CommandMetricSummary]:
+    """Summarize each metric of a command over its launches."""
     return [
-        documents.CommandFigure(
+        documents.CommandMetricSummary(
             name=metric.name,
             unit=metric.unit,
             better=metric.better,
-            spread=_figure_spread(launches, metric.value),
+            spread=_summarize_metric(launches, metric.value),
         )
         for metric in metrics
     ]
 
 
-def _summarize_verification(run: Run, launches: Sequence[Launch], state: VerificationState) -> documents.Verification:
+def _summarize_verification(
+    run: Run, launches: Sequence[Launch], verification_state: VerificationState
+) -> documents.VerificationSummary:
     checks = [check for launch in run.launches for check in launch.verifications]
     counted = [check for launch in launches for check in launch.verifications]
     wrong = next((check for check in checks if not check.ok), None)
     check = wrong or (counted[-1] if counted else None)
     compared = ("how", "rows", "expected_rows", "checksum", "expected_checksum", "message")
-    return documents.Verification(
-        state=state.value,
+    return documents.VerificationSummary(
+        state=verification_state.value,
         checks=len(checks),
         folders=[each.folder for each in counted if each.folder],
         **{name: getattr(check, name, None) for name in compared},
     )
 
 
-def _figure_spread(launches: Sequence[Launch], figure: aggregate.IterationFigure) -> documents.Spread:
-    """Median and interval of `figure` over launches; quartiles, minimum and maximum over all iterations."""
-    samples, iterations = aggregate.launch_medians(launches, figure), aggregate.iteration_values(launches, figure)
+def _summarize_metric(
+    launches: Sequence[Launch], iteration_metric: aggregate.IterationMetric
+) -> documents.MetricSummary:
+    """Summarize a metric: median and interval over launches; quartiles, minimum and maximum over all iterations."""
+    samples, iterations = (
+        aggregate.launch_medians(launches, iteration_metric),
+        aggregate.iteration_values(launches, iteration_metric),
+    )
     interval = median_interval(samples)
     lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
-    return documents.Spread(
+    return documents.MetricSummary(
         median=median(samples) if samples else None,
         ci95=None if interval is None else (interval.low, interval.high),
         quartiles=None if lower is None or upper is None else (lower, upper),
@@ -130,15 +141,15 @@ def _figure_spread(launches: Sequence[Launch], figure: aggregate.IterationFigure
     )
 
 
-def _link_figures(
+def _link_utilization(
     run: Run, launches: Sequence[Launch], lanes: Sequence[documents.PairTransports]
-) -> documents.Link | None:
+) -> documents.LinkUtilization | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
-    return documents.Link(
+    return documents.LinkUtilization(
         limit_bytes_per_second=limit,
-        fraction=aggregate.run_median(launches, aggregate.link_fraction),
+        fraction=aggregate.run_median(launches, aggregate.link_limit_fraction),
         check_bytes_per_second=aggregate.perftest_link_limit(launches),
         not_checked=aggregate.why_link_limit_not_checked(run, launches),
         wall_ratio=aggregate.run_median(launches, aggregate.wall_to_link_time_ratio),
@@ -148,20 +159,20 @@ def _link_figures(
     )
 
 
-def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """The copy rate of memory and the shares of it that partition and join reach; None where workers share cores.
+def _memory_copy_rates(run: Run, launches: Sequence[Launch]) -> documents.MemoryCopyRates | None:
+    """The copy rate of memory and the shares of that rate that partition and join reach; None if workers share cores.
 
-    With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
+    With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves only some of its bytes.
     """
-    rate = aggregate.copy_rate(launches)
+    rate = aggregate.memory_copy_rate(launches)
     if rate is None or first_core_shortage(launches) is not None:
         return None
     less = run.plan.runtime_filter or run.plan.how in ("semi", "anti") or run.plan.distribution == "broadcast"
-    whole = [] if less else launches  # less is moved than `aggregate.copy_rate_fractions` assumes
-    return documents.MemoryRate(
+    whole = [] if less else launches  # less is moved than `aggregate.memory_copy_rate_fractions` assumes
+    return documents.MemoryCopyRates(
         copy_bytes_per_second=rate,
-        partition_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("partition")),
-        join_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("join")),
+        partition_fraction=aggregate.run_median(whole, aggregate.phase_copy_rate_fraction("partition")),
+        join_fraction=aggregate.run_median(whole, aggregate.phase_copy_rate_fraction("join")),
     )
 
 

@@ -25,10 +25,10 @@ from merge_bench.records.timeline import (
 
 @dataclass(frozen=True)
 class AlignedTimeline:
-    """A launch's timeline, and the offset of each host's clock from that of rank 0's host.
+    """A launch's timeline, and the offset of each host's clock from the clock of rank 0's host.
 
-    `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
-    another host may be off at most, seconds; 0 on one host.
+    `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: seconds by which
+    times of another host may be wrong at most; 0 on one host.
     """
 
     launch: Launch
@@ -105,7 +105,7 @@ def _last_barrier_exit_seconds(iteration: TimelineIteration, hosts: Sequence[str
 
 
 def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, MessageBatch, int, MessageBatch]]:
-    """Each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
+    """Yield each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
         for worker in iteration.workers
@@ -119,7 +119,7 @@ def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int,
                 yield worker.rank, batch, batch.peer, end
 
 
-def iteration_to_draw(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, TimelineIteration] | None:
+def iteration_nearest_to_median(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, TimelineIteration] | None:
     """The recorded iteration whose wall-clock time is nearest to the run's median; None if none was recorded."""
     counted = aggregate.complete_launches(run)
     wall = aggregate.run_median(counted, aggregate.wall_seconds)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
-from merge_bench.analysis.documents import DeviceBytes, PairTransports, Protocols, Traffic
+from merge_bench.analysis.documents import CountedTraffic, NetworkDeviceBytes, PairTransports, SelectedProtocols
 from merge_bench.config import allowed_transports
 from merge_bench.errors import WarningMessage
 from merge_bench.records.campaign import Launch
@@ -38,19 +38,19 @@ _STAGED = ("frag host", "copy-in", "copy-out")
 _SHOWN = 4
 
 
-def requested_transport_settings(lanes_lines: Iterable[LanesLine]) -> dict[str, str]:
+def requested_transport_settings(lanes_records: Iterable[LanesLine]) -> dict[str, str]:
     """The values of UCX's settings about transports on rank 0, by name; different values of launches are joined."""
     by_name: dict[str, dict[str, None]] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         for name, value in line.requested.items():
             by_name.setdefault(name, {})[value] = None
     return {name: " or ".join(values) for name, values in by_name.items()}
 
 
-def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
+def selected_lanes(lanes_records: Iterable[LanesLine]) -> list[PairTransports]:
     """The transports that UCX selected for each pair of workers, in any launch."""
     by_pair: dict[tuple[int, int], PairTransports] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
             new = PairTransports(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
@@ -59,23 +59,26 @@ def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
     return [by_pair[key] for key in sorted(by_pair)]
 
 
-def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[Protocols]:
+def selected_protocols(lanes_records: Iterable[LanesLine]) -> list[SelectedProtocols]:
     """The protocols that UCX selected by memory and message size, each list with the pairs of workers that have it.
 
     Where launches differ, a pair is in several entries.
     """
     pairs_of: dict[tuple[UcxProtocolRange, ...], set[tuple[int, int]]] = {}
-    for line in lanes_lines:
+    for line in lanes_records:
         tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
             if pair.protocols is not None:
                 tables[pair.protocols].add((pair.from_rank, pair.to_rank))
-    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
+    return [SelectedProtocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
 
 
-def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
-    """The bytes that each host's ranks sent and its network devices counted, by host and period, over `launches`."""
-    by_host: dict[tuple[str, str], Traffic] = {}
+def counted_traffic(launches: Sequence[Launch]) -> list[CountedTraffic]:
+    """The bytes that each host's ranks sent, and those that its network devices counted: sums over `launches`.
+
+    An entry for each host and period (timed iterations, measurement of the link).
+    """
+    by_host: dict[tuple[str, str], CountedTraffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for line in launch.traffic:
@@ -85,10 +88,12 @@ def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
             else:
                 exchanged = dict(sent_bytes_by_rank([launch]))
             for host in line.hosts:
-                counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
+                counted_on = by_host.setdefault(
+                    (host.host, line.during), CountedTraffic(host=host.host, during=line.during)
+                )
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = counted_on.devices.setdefault(device.device, DeviceBytes())
+                    counted = counted_on.devices.setdefault(device.device, NetworkDeviceBytes())
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
     return [by_host[key] for key in sorted(by_host)]
@@ -96,7 +101,7 @@ def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
 
 @dataclass
 class _ExpectedTraffic:
-    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have used its network `devices`."""
+    """Bytes that a host's ranks sent: the `total`, and how many `must` or `may` have crossed its network `devices`."""
 
     total: int = 0
     must: int = 0
@@ -109,7 +114,7 @@ class _ExpectedTraffic:
 def traffic_contradiction_warnings(launch: Launch) -> Iterator[WarningMessage]:
     """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
 
-    None where lanes or counters were not recorded.
+    No warnings where lanes or counters were not recorded.
     """
     counted = next((line for line in launch.traffic if line.during == "iterations"), None)
     if counted is None or launch.lanes is None or launch.line is None:
@@ -121,14 +126,14 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[WarningMessage]:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
     expected = _expected_traffic_by_host(launch.lanes, sent, hosts)
     for host in counted.hosts:
-        if contradiction := _contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
+        if contradiction := _traffic_contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
             message = f"on {host.host} UCX selected {contradiction} sent"
             yield WarningMessage(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
-def carriers_of_pair(pair: WorkerPairLanes, lanes_line: LanesLine) -> set[tuple[str, str]]:
+def possible_transports_of_pair(pair: WorkerPairLanes, lanes_record: LanesLine) -> set[tuple[str, str]]:
     """The transports, each with its device, that may carry the messages from one rank to another."""
-    ranges = lanes_line.protocols[pair.protocols] if pair.protocols is not None else []
+    ranges = lanes_record.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
     matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
     return {
@@ -137,18 +142,15 @@ def carriers_of_pair(pair: WorkerPairLanes, lanes_line: LanesLine) -> set[tuple[
 
 
 def _expected_traffic_by_host(
-    lanes_line: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
+    lanes_record: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
 ) -> dict[str, _ExpectedTraffic]:
-    """The bytes that must, or may, have crossed the network devices of each host, by host.
-
-    `sent_bytes`: by (from rank, to rank).
-    """
+    """How many bytes must, or may, have crossed the network devices of each host; `sent_bytes`: by (from, to) rank."""
     by_host: dict[str, _ExpectedTraffic] = {}
-    for pair in lanes_line.pairs:
+    for pair in lanes_record.pairs:
         size, of_host = sent_bytes[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
-        all_carriers = carriers_of_pair(pair, lanes_line)
+        all_carriers = possible_transports_of_pair(pair, lanes_record)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
         host = by_host.setdefault(of_host, _ExpectedTraffic())
         host.total += size
@@ -164,7 +166,7 @@ def _expected_traffic_by_host(
     return by_host
 
 
-def _contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
+def _traffic_contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
     """A text with what UCX selected on a host and what its devices counted instead; empty if they agree."""
     if expected.total < LEAST_BYTES:
         return ""
@@ -187,7 +189,7 @@ def _joined_names(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def staged_memory_warnings(
+def host_staging_warnings(
     pairs: Sequence[WorkerPairLanes], protocols: Sequence[Sequence[UcxProtocolRange]]
 ) -> list[WarningMessage]:
     """One warning about the pairs of workers between which UCX copies GPU memory through the host; [] if none.

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from merge_bench.analysis.compare import least_blocks
+from merge_bench.analysis.compare import least_blocks_for_verdict
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
 from merge_bench.campaign.launch import make_launch
@@ -282,7 +282,7 @@ def make_time_estimator(sweep: Sweep) -> LaunchTimeEstimator:
 def too_few_blocks_sentence(sweep: Sweep) -> str | None:
     """A sentence that the sweep has too few blocks of launches to show a difference; None if it has enough."""
     plans, blocks = tuple(map(RecordedPlan.from_options, sweep.plans)), sweep.first_run.plan.launches
-    least = least_blocks(Campaign(Path(), sweep.campaign_line(), plans, (), truncated=False, skipped={}))
+    least = least_blocks_for_verdict(Campaign(Path(), sweep.campaign_line(), plans, (), truncated=False, skipped={}))
     if blocks >= least:
         return None
     what = f"{len(sweep.distinct_labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.distinct_labels)

@@ -26,8 +26,8 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from merge_bench.analysis.aggregate import link_limit_of_rounds
-from merge_bench.analysis.documents import Pair, TransportsDocument
-from merge_bench.analysis.transports import staged_memory_warnings
+from merge_bench.analysis.documents import PairTransportsAndProtocols, TransportsDocument
+from merge_bench.analysis.transports import host_staging_warnings
 from merge_bench.campaign import CallingProgram, ProgressDisplay, recording
 from merge_bench.campaign.cluster_session import Session, slow_host_warnings
 from merge_bench.campaign.launch import end_processes_on_exit
@@ -260,10 +260,12 @@ def _ask_workers_for_transports(session: Session) -> TransportsDocument:
         available[member.host] = {name: list(devices) for name, devices in answer.items()}
         bound.append(replace(binding, rank=member.rank, worker=member.name, host=member.host))
     pairs = [
-        Pair(**{**asdict(pair), "protocols": [] if pair.protocols is None else lanes.protocols[pair.protocols]})
+        PairTransportsAndProtocols(
+            **{**asdict(pair), "protocols": [] if pair.protocols is None else lanes.protocols[pair.protocols]}
+        )
         for pair in lanes.pairs
     ]
-    warnings += staged_memory_warnings(lanes.pairs, lanes.protocols)
+    warnings += host_staging_warnings(lanes.pairs, lanes.protocols)
     return TransportsDocument(
         requested=lanes.requested, available=available, pairs=pairs, bindings=bound, warnings=warnings
     )

@@ -284,9 +284,11 @@ def print_launched_campaign(
         print_document(document)
     else:
         metric = main_metric_name([campaign])
-        gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
+        gates = gate_summary(verdict, metric_name=metric, fail_on=options.fail_on) if verdict is not None else ""
         below = gate_or_error_text(verdict, gates) if verdict is not None else ""
-        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
+        print_campaign_report(
+            campaign, document, details=details, warnings_above=warnings_already_printed(), text_below=below
+        )
         if verdict is not None and verdict.comparisons:
             print_comparison(verdict, metric=metric, details=details, gate_text=gates)
         elif gates:

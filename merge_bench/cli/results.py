@@ -55,7 +55,7 @@ def compare_results(
     RESULTs, the baseline is the first RESULT. Network measurements are shown side by side, without a verdict.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
-    from merge_bench.analysis.compare import compare_campaigns, metrics_of
+    from merge_bench.analysis.compare import compare_campaigns
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document
@@ -67,11 +67,11 @@ def compare_results(
         from merge_bench.cli.probe import compare_probe_campaigns
 
         return compare_probe_campaigns(campaigns, as_json=as_json)
-    metric_names = [each.name for each in metrics_of(run for campaign in campaigns for run in campaign.runs)]
+    metric_names = [each.name for each in common_metrics(run for campaign in campaigns for run in campaign.runs)]
     metric = metric or metric_names[0]
     if metric not in metric_names:
         raise UsageError(f"metric {metric!r} is none of {', '.join(metric_names)}")
-    compared = functools.partial(compare_campaigns, campaigns, threshold=threshold, anyway=anyway)
+    compared = functools.partial(compare_campaigns, campaigns, threshold=threshold, allow_incomparable=anyway)
     try:
         document = compare_for_gates(options.fail_on, compared, threshold=threshold)
     except NotComparable as why:
@@ -81,7 +81,7 @@ def compare_results(
     if measured < pairs and (options.fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
     document, status = apply_gates(
-        document, metric=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
+        document, metric_name=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
     )
     if as_json:
         print_document(document)
@@ -90,12 +90,15 @@ def compare_results(
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.report.next_step import report_step
+        from merge_bench.report.next_step import report_command_step
         from merge_bench.view.comparison import print_comparison
 
-        gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
+        gates = gate_summary(document, metric_name=metric, fail_on=options.fail_on)
         print_comparison(
-            document, metric=metric, next_command=report_step(*campaigns).with_program_as_typed(), gate_text=gates
+            document,
+            metric=metric,
+            next_command=report_command_step(*campaigns).with_program_as_typed(),
+            gate_text=gates,
         )
     if document.error is not None:
         print_message(document.error.message)
@@ -146,7 +149,7 @@ def show_history(
     make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
     if accept is not None:
-        accept_level(make(), by=by, reason=accept)
+        accept_level(make(), accepted_by=by, reason=accept)
     elif by is not None:
         raise UsageError("--by needs --accept REASON")
     return _show_document(make, show, history_charts, plots)
@@ -288,7 +291,7 @@ def write_html_report(
     from merge_bench.records.reader import read_campaign
     from merge_bench.report.page import (
         REPORT,
-        ReportFiles,
+        ReportPaths,
         check_report_files,
         read_ucx_defaults,
         refuse_repeated_campaigns,
@@ -303,7 +306,7 @@ def write_html_report(
     campaigns = [read_campaign(result) for result in results]
     refuse_repeated_campaigns(campaigns)
     page = Path(output) if output else campaigns[0].folder / REPORT
-    outputs = ReportFiles(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    outputs = ReportPaths(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
     check_report_files(outputs, campaigns)
     published = _read_published_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
@@ -318,7 +321,7 @@ def _read_published_references(names: Sequence[str]) -> PublishedReferences:
     from merge_bench.analysis import published
     from merge_bench.report.page.build import PublishedReferences
 
-    kinds = {name: published.dataset(name).kind for name in names}
+    kinds = {name: published.find_dataset(name).kind for name in names}
     for name, kind in kinds.items():
         if kind == published.CAMPAIGN:
             folder = published.campaign_folder(name)

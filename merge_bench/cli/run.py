@@ -52,7 +52,7 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
         print_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             RegressionGate.from_options(
-                sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared)
+                sweep.options, choice_count=len(sweep.distinct_labels), run_count=len(sweep.prepared)
             )  # may refuse
             if options.extend:
                 read_campaign(options.extend)
@@ -140,12 +140,14 @@ def list_configs(context: click.Context, as_json: bool) -> None:
 
     files, releases = shipped_files(), cached_releases()
     if as_json:
-        from merge_bench.analysis.documents import CachedUcx, ConfigsDocument, ShippedFile
+        from merge_bench.analysis.documents import CachedUcxRelease, ConfigsDocument, ShippedFile
         from merge_bench.view.streams import print_document
 
         *shown, space = (ShippedFile(name=file.name, about=file.about, path=str(file.path)) for file in files)
         cached = [
-            CachedUcx(version=each.name, package=each.package or "", sha256=each.sha256 or "", path=str(each.folder))
+            CachedUcxRelease(
+                version=each.name, package=each.package or "", sha256=each.sha256 or "", path=str(each.folder)
+            )
             for each in releases
         ]
         print_document(ConfigsDocument(configs=shown, space=space, ucx=cached))

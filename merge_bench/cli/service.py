@@ -236,7 +236,9 @@ def repeat_gate_comparison(campaign: Campaign, options: RunOptions) -> CompareDo
     if against and not Path(against).is_dir():
         return None
     gate = RegressionGate.from_options(
-        dataclasses.replace(options, against=against), compared=len(set(campaign.run_labels)), runs=len(campaign.runs)
+        dataclasses.replace(options, against=against),
+        choice_count=len(set(campaign.run_labels)),
+        run_count=len(campaign.runs),
     )
     return gate.judge_campaign(campaign)[0] if gate else None
 

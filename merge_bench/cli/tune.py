@@ -149,7 +149,7 @@ def tune(
     else:
         enough_seconds = seconds_to_decide_candidates(campaign, Path(tune_options.space or SPACE))
         step = typed_command_unless_in_job(
-            next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+            next_step_after_tuning(campaign, result, config_path=written, seconds_to_decide=enough_seconds)
         )
         print_tuning_result(
             result,

@@ -17,17 +17,23 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from merge_bench.analysis.documents import Difference, Failure, Interval
-from merge_bench.analysis.statistics import Effect
-from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge_effects, least_launches
+from merge_bench.analysis.documents import Failure, PropertyDifference, RatioInterval
+from merge_bench.analysis.statistics import EffectEstimate
+from merge_bench.analysis.statistics.verdict import (
+    ALPHA,
+    Judgement,
+    Verdict,
+    judge_effects,
+    least_launches_for_significance,
+)
 
-LEAST = least_launches(alpha=ALPHA)
+LEAST = least_launches_for_significance(alpha=ALPHA)
 _FIRST_LEVEL = 2.0 / 2**LEAST
 NO_TIME = "the budget has no time for more launches"
 ALIKE = "the first and the last release do not differ"
 NOT_SEEN = "launches show no difference between the first and the last release"
 NOT_TOLD = "launches vary too much to tell which of these releases it is"
-Measure = Callable[[str, str, int], "tuple[Effect, str] | None"]
+Measure = Callable[[str, str, int], "tuple[EffectEstimate, str] | None"]
 """Measures two releases with so many launches of each; the effect of the second one against the first, and the folder
 of the records. None: the budget has no time for it."""
 
@@ -43,7 +49,7 @@ class BisectStep(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     verdict: str
     ratio: float
-    interval: Interval | None
+    interval: RatioInterval | None
     beyond_half: bool | None
     records: str
 
@@ -73,7 +79,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     decisive_step: BisectStep | None
     reason: str | None
     steps: list[BisectStep]
-    differences: list[Difference]
+    differences: list[PropertyDifference]
     settings: list[SettingChange]
     error: Failure | None = None
 
@@ -153,13 +159,13 @@ def _make_step(baseline: str, candidate: str, judgement: Judgement, half: float 
     effect, interval, beyond = judgement.effect, None, None
     if judgement.interval is not None:
         low, high = judgement.interval
-        interval = Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
+        interval = RatioInterval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
         if half is not None and not low <= half <= high:
             beyond = (low > half) == (half > 0)
     return BisectStep(
         baseline=baseline,
         candidate=candidate,
-        launches=effect.smaller_sample_launches,
+        launches=effect.smaller_sample_size,
         verdict=judgement.verdict.value,
         ratio=math.exp(effect.estimate),
         interval=interval,

@@ -19,12 +19,12 @@ from merge_bench.analysis.compare import (
     ComparisonSide,
     Metric,
     compare_campaigns,
-    effect_of_launches,
+    comparison_side,
+    estimate_candidate_effect,
     main_metric,
     metrics_of_command,
-    side_of_run,
 )
-from merge_bench.analysis.statistics import Effect
+from merge_bench.analysis.statistics import EffectEstimate
 from merge_bench.campaign import CallingProgram, ProgressDisplay
 from merge_bench.campaign.campaign import complete_campaign_line, dry_run_text, run_sweep
 from merge_bench.campaign.planned_launches import PlannedLaunch, load_sweep
@@ -166,7 +166,7 @@ class PairMeasurer:
     launches: int = 0
     folders: dict[tuple[str, str], Path] = field(default_factory=dict)
 
-    def measure(self, baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
+    def measure(self, baseline: str, candidate: str, launches: int) -> tuple[EffectEstimate, str] | None:
         """Make the launches that two releases lack; returns the effect and the folder of the records.
 
         None: the budget has no time for them. Raises RunFailed, WrongResult or GateNotMet if launches fail.
@@ -216,22 +216,22 @@ class PairMeasurer:
         return read_campaign(folder)
 
 
-def _effect(campaign: Campaign, launches: int) -> Effect:
+def _effect(campaign: Campaign, launches: int) -> EffectEstimate:
     """The effect of a campaign's second release against its first one, in the blocks below `launches`.
 
     Raises RunFailed if launches failed, or there are no figures.
     """
-    (pair,) = select_run_pairs([campaign], anyway=False).pairs
+    (pair,) = select_run_pairs([campaign], allow_incomparable=False).pairs
     for side in (pair.baseline, pair.candidate):
-        if side.failed_launches:
-            failed = f"{side.failed_launches} of {len(side.run.launches)} launches with {side.label} failed"
+        if side.failed_launch_count:
+            failed = f"{side.failed_launch_count} of {len(side.run.launches)} launches with {side.label} failed"
             raise RunFailed(f"{failed}: {campaign.folder}; to measure them again, use --fresh")
     metric = main_metric(pair.baseline.run)
     sides = [
-        ComparisonSide(tuple(each for each in side_of_run(one.run, metric).samples if each.block < launches))
+        ComparisonSide(tuple(each for each in comparison_side(one.run, metric).samples if each.block < launches))
         for one in (pair.baseline, pair.candidate)
     ]
-    effect, _ = effect_of_launches(sides[0], sides[1], metric, one_campaign=True)
+    effect, _ = estimate_candidate_effect(sides[0], sides[1], metric, one_campaign=True)
     if effect is None:
         raise RunFailed(f"there are no values of {metric.name} to compare: {campaign.folder}")
     return effect

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.compare import least_blocks
+from merge_bench.analysis.compare import least_blocks_for_verdict
 from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
@@ -265,7 +265,7 @@ def few_launches_sentence(campaign: CommandCampaign) -> str | None:
     """A sentence that the launches are too few to show a difference between the runs; None if they are not."""
     plans = tuple(map(RecordedPlan.from_options, campaign.head.plans))
     planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
-    least, runs = least_blocks(planned), len(campaign.head.runs)
+    least, runs = least_blocks_for_verdict(planned), len(campaign.head.runs)
     if campaign.blocks >= least:
         return None
     what = "configs" if runs == len(campaign.head.configs) else "runs"

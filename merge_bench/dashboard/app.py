@@ -16,7 +16,7 @@ from bokeh.util.warnings import BokehUserWarning
 from panel.io.application import build_applications
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.analysis.published import published_beside
+from merge_bench.analysis.published import published_results_folders
 from merge_bench.dashboard.background import PageSession
 from merge_bench.dashboard.components import make_html_widget, problems_html, style_sheet
 from merge_bench.dashboard.history_tab import HistoryView
@@ -70,7 +70,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
-        self.index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
+        self.index = index or ResultsFolder(results, other_folders=published_results_folders(Path(results)))
         self._session = PageSession(pace)
         self._entries: tuple[ResultEntry, ...] = ()
         self._cache = cache or CampaignCache()

@@ -16,10 +16,10 @@ from merge_bench.records.results_folder import YOURS, ResultEntry
 from merge_bench.regressions.document import BY_NAME, HistoryDocument, make_history_document
 from merge_bench.regressions.index import HistoryIndex
 from merge_bench.regressions.view import (
-    finding_sentence,
+    drift_or_noise_sentence,
     history_charts,
     metric_title,
-    reference_sentence,
+    reference_level_sentence,
     series_sentence,
     series_title,
     shift_summary,
@@ -110,7 +110,7 @@ class HistoryView:
         shifts = []
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
-            differs = shift.differs or ["nothing in the records differs from the result before"]
+            differs = shift.difference_texts or ["nothing in the records differs from the result before"]
             items = "".join(f"<li>{as_html(each)}</li>" for each in differs)
             head = f"<b>{as_html(shift_summary(series, series.shifts, shift))}</b> at {as_html(after)}"
             text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{items}</ul>'
@@ -118,7 +118,10 @@ class HistoryView:
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.make_wrapping_row(ui.make_html_widget(text, min_width=300), button, sizing_mode=ui.WIDE))
         heading = [ui.make_html_widget("<h2>Shifts, the last one first</h2>")] if shifts else []
-        findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(series)]
+        findings = [
+            *(drift_or_noise_sentence(series, each) for each in series.findings),
+            reference_level_sentence(series),
+        ]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.make_html_widget(f'<p class="verdict">{conclusion}</p>{notes}')
         return [first, ui.make_card_row(*map(ui.make_chart_card, history_charts(document))), *heading, *shifts]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import VerificationState, verification_state
 from merge_bench.analysis.compare import Metric, metrics_of_command
-from merge_bench.analysis.documents import RunDocument, command_figures, run_documents
+from merge_bench.analysis.documents import RunDocument, command_metric_summaries, run_documents
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
@@ -18,7 +18,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, label_planned_runs
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import LaunchLine
-from merge_bench.report.command import runs_of_command_by_rank
+from merge_bench.report.command import command_runs_best_first
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
@@ -364,7 +364,7 @@ def make_live_campaign_state(campaign: Campaign, *, running: bool = True) -> Liv
         launch=launch.index,
         config=label_planned_runs(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
         workers=workers,
-        lacking=why_no_bandwidth([recent], workers, running=running and campaign.probe is None),
+        lacking=why_no_bandwidth([recent], workers, more_iterations_to_come=running and campaign.probe is None),
         pairs=pairs,
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
@@ -389,10 +389,10 @@ def _fastest_run_figures(campaign: Campaign, documents_of_runs: Sequence[RunDocu
     if is_tuning_campaign(campaign) or not measured:
         return {}
     if campaign.command is not None:
-        first = runs_of_command_by_rank(campaign)[0][0]
+        first = command_runs_best_first(campaign)[0][0]
         return ({"Fastest config": first} if len(measured) > 1 else {}) | {
             each.name: DisplayUnit.for_recorded_unit(each.unit).format_value(each.spread.median, with_unit=True)
-            for each in command_figures(dict(measured)[first])
+            for each in command_metric_summaries(dict(measured)[first])
             if each.spread.median is not None
         }
     label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)
@@ -489,7 +489,7 @@ def conclusion_html(campaign: Campaign, documents_of_runs: Sequence[RunDocument]
         page.add_next_command(step.command, step.does)
     elif documents_of_runs:
         warnings = {caution for one in documents_of_runs for caution in one.warnings}
-        write_conclusion(page, campaign, documents_of_runs, str(campaign.records), above=warnings)
+        write_conclusion(page, campaign, documents_of_runs, str(campaign.records), warnings_above=warnings)
     return "".join(map(_block_html, page.blocks))
 
 

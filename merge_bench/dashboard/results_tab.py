@@ -13,20 +13,20 @@ import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.comparable_runs import NotComparable
-from merge_bench.analysis.compare import compare_campaigns, metrics_of
+from merge_bench.analysis.compare import common_metrics, compare_campaigns
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.components import make_data_frame
 from merge_bench.errors import MergeBenchError, WarningMessage
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
-from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
+from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, campaign_status_text
 from merge_bench.report.page.results import (
-    SourceRun,
-    group_by_command,
-    group_by_problem,
+    ReportedRun,
+    group_runs_by_command,
+    group_runs_by_problem,
+    make_reported_runs,
     published_bars,
-    source_runs,
 )
 from merge_bench.report.run import main_metric_name
 from merge_bench.units import count_with_noun
@@ -93,7 +93,9 @@ def campaigns_data_frame(
         "Problem": [_listed_workload_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
-        "Status": ["deleted" if entry.id in deleted_ids else status_text(entry, each) for entry, each in listed],
+        "Status": [
+            "deleted" if entry.id in deleted_ids else campaign_status_text(entry, each) for entry, each in listed
+        ],
         "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
@@ -116,11 +118,11 @@ def make_results_content(
     notes = [f"{count_with_noun(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return ResultsContent(notes=tuple(notes), problems=problems)
-    all_sources = source_runs(campaigns)
+    all_sources = make_reported_runs(campaigns)
     sources = [source for source in all_sources if source.run.plan.command is None]
-    commands = group_by_command([source for source in all_sources if source.run.plan.command is not None])
+    commands = group_runs_by_command([source for source in all_sources if source.run.plan.command is not None])
     cells = [cell for name in dataset_names for cell in published.merge_results(name)] if axis_unit == ABSOLUTE else []
-    shown_problems = group_by_problem(sources)
+    shown_problems = group_runs_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
@@ -149,9 +151,9 @@ def make_results_content(
     return replace(content, charts=tuple(add_result_source_lines(content.charts, campaigns)))
 
 
-def _merge_median_columns(runs: Sequence[SourceRun]) -> list[Column]:
+def _merge_median_columns(runs: Sequence[ReportedRun]) -> list[Column]:
     """The columns of a table with a row for each config and problem: medians over launches, in GiB/s."""
-    problems = [(name, source) for name, found in group_by_problem(runs).items() for source in found]
+    problems = [(name, source) for name, found in group_runs_by_problem(runs).items() for source in found]
     several = len({name for name, _ in problems}) > 1
     rows = []
     for name, source in problems:
@@ -161,31 +163,34 @@ def _merge_median_columns(runs: Sequence[SourceRun]) -> list[Column]:
     return columns_from_rows(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
 
 
-def _command_median_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
+def _command_median_columns(command: str, runs: Sequence[ReportedRun]) -> list[Column]:
     """The columns of a table with a row for each run of a command: the medians of its metrics, over launches."""
     columns = [Column(command, [source.label for source in runs], text=True)]
-    for metric in metrics_of(source.run for source in runs):
+    for metric in common_metrics(source.run for source in runs):
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
         columns.append(Column(unit.metric_heading(metric.name), [unit.format_value(median) for median in medians]))
     columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
-    failed = [source.of_command.failed_launches for source in runs]
+    failed = [source.as_command_run.failed_launch_count for source in runs]
     return [*columns, Column("Failed", [str(count) for count in failed] if any(failed) else [])]
 
 
-def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Chart]:
+def _command_charts(commands: Mapping[str, Sequence[ReportedRun]]) -> Iterator[Chart]:
     """Yield the charts of each command: for every metric the medians of several runs, and each launch."""
     for command, runs in islice(commands.items(), _MOST_PROBLEMS):
-        for metric in metrics_of(source.run for source in runs):
+        for metric in common_metrics(source.run for source in runs):
             name = command if len(commands) > 1 else ""
             charts = [metric_bar_chart(runs, metric, name)] if len(runs) > 1 else []
             yield from (chart for chart in [*charts, metric_by_launch_chart(runs, metric, name)] if not chart.is_empty)
 
 
 def _metric_charts(
-    runs_of_merges: Sequence[SourceRun], metric: str, axis_unit: str, published_results: Sequence[published.MergeResult]
+    runs_of_merges: Sequence[ReportedRun],
+    metric: str,
+    axis_unit: str,
+    published_results: Sequence[published.PublishedMergeResult],
 ) -> list[Chart]:
-    problems = group_by_problem(runs_of_merges)
+    problems = group_runs_by_problem(runs_of_merges)
     if axis_unit == OF_LINK:
         return [chart for chart in [merge.metric_by_problem_chart(merge.OF_LINK, problems, {})] if not chart.is_empty]
     beside = published_bars(published_results, METRICS[metric], runs_of_merges)
@@ -209,7 +214,7 @@ def _add_comparison(
         content = replace(content, unjudged=f"Not compared: {str(reason).removeprefix('not comparable: ')}.")
         if not isinstance(reason, NotComparable):
             return content
-        document = compare_campaigns(campaigns, anyway=True)
+        document = compare_campaigns(campaigns, allow_incomparable=True)
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [
@@ -373,7 +378,7 @@ class ResultsView:
         )
         new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
-        return campaigns_data_frame(self._placed, self._cache.known_figures, deleted_ids=placed - current.keys())
+        return campaigns_data_frame(self._placed, self._cache.cached_figures, deleted_ids=placed - current.keys())
 
     def _content_of_chosen_campaigns(
         self, chosen: tuple[ResultEntry, ...], metric: str, axis_unit: str, dataset_names: tuple[str, ...]

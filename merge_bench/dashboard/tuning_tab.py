@@ -302,12 +302,12 @@ class TuningView:
         return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
     def _has_no_measurements(self, entry: ResultEntry) -> bool:
-        figures = self._cache.known_figures(entry)
+        figures = self._cache.cached_figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
     def _tuning_label(self, entry: ResultEntry) -> str:
         """The label of a tuning in the list: ``default · not decided``."""
-        figures = self._cache.known_figures(entry) or CampaignFigures()
+        figures = self._cache.cached_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
         nothing = ", nothing measured" * self._has_no_measurements(entry)
         text = shorten_middle(uncapitalize(outcome)) or entry.status

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise
@@ -26,10 +26,10 @@ from merge_bench.analysis.compare import (
     ComparisonSide,
     LaunchSample,
     Metric,
+    common_metrics,
     compare_campaigns,
+    comparison_side,
     empty_compare_document,
-    metrics_of,
-    side_of_run,
 )
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
@@ -40,7 +40,7 @@ from merge_bench.regressions.index import AcceptedLevelLine, HistoryIndex, RunFi
 from merge_bench.regressions.shifts import (
     AFTER,
     FIRST,
-    Shift,
+    DetectedShift,
     clip_outliers,
     find_drift_or_noise_change,
     find_gradual_changes,
@@ -67,7 +67,7 @@ _ALPHA = 0.01
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored result in a series; `value` is the median of its launches, `level` that of the results of its level."""
+    """A stored result in a series; `value`: the median of its launches; `level`: the median of its level's results."""
 
     path: str
     started: float
@@ -78,7 +78,7 @@ class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A property that differs across a shift; null: not there. `result`: the first result that has the new value."""
+    """A property that differs before and after a shift; null: not recorded. `result`: the first with the new value."""
 
     kind: str
     name: str
@@ -88,7 +88,7 @@ class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """Who accepted a level that is worse, why, and when."""
+    """Who accepted a level that is worse than the one before, why, and when."""
 
     by: str
     reason: str
@@ -96,9 +96,10 @@ class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
-    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less.
+    """A shift of a series from one level to another; `change`: relative, -0.05 for 5 % less.
 
-    `before` and `after` are the levels as they were known with the result `found_with`.
+    `result`: the number of the first result of the new level, from 0; `found_with`: of the result that made the shift
+    certain. `before` and `after`: the two levels as they were known then.
     """
 
     result: int
@@ -117,14 +118,14 @@ class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
     accepted: AcceptedLevel | None = None
 
     @property
-    def differs(self) -> list[str]:
-        """What differs between the result before the shift and its first one, as ``UCX version 1.20.0 → 1.21.0``."""
+    def difference_texts(self) -> list[str]:
+        """What differs between the results just before and after the shift: ``UCX version 1.20.0 → 1.21.0``."""
         here = (each for each in self.differences if each.result == self.result)
         return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
 
 
-class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the series by `change` since the result `since` that is no shift: ``drifts`` or ``noise-changed``."""
+class DriftOrNoiseFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a series that is no shift: ``drifts`` or ``noise-changed``, by `change` since the result `since`."""
 
     kind: str
     since: int
@@ -135,11 +136,12 @@ class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one config with one problem, the oldest first, and the shifts between them.
 
-    `metric`: that of its values, with its `unit`, which is empty if unknown, and what of it is `better`;
-    `main_metric`: the one in which ``--against history`` compares.
+    `metric`: the metric of the values, with its `unit` (empty if unknown), and whether more or less is `better`;
+    `main_metric`: the metric in which ``--against history`` compares.
 
-    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
-    share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
+    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about that
+    level, as a share of the level. ``reference`` is the level that ``--against history`` compares with,
+    ``reference_results`` are the results of that level.
     """
 
     series: dict[str, str | int | float]
@@ -155,20 +157,20 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     wrong_results: int
     results: list[HistoryResult]
     shifts: list[LevelShift]
-    findings: list[SeriesFinding] = []
+    findings: list[DriftOrNoiseFinding] = []
     reference: float | None = None
     reference_results: list[int] = []
 
     @property
-    def main(self) -> bool:
-        """Whether its metric is the main one."""
+    def is_main_metric(self) -> bool:
+        """Whether the metric of the series is the main metric."""
         return self.metric == self.main_metric
 
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Every series that was asked for, those with the newest results first.
+    """The requested series of results, those with the newest results first.
 
-    `metric`, `unit`: those of all series; empty if the series have different ones.
+    `metric`, `unit`: those of all series; empty if the series have different metrics or units.
     """
 
     document_version: Literal[1] = 1
@@ -186,15 +188,16 @@ def load_history(
     *,
     metric: str | None = None,
     threshold: float = 0.02,
-    most: int | None = None,
+    most_series: int | None = None,
     command: str | None = None,
     **only: Any,
 ) -> HistoryDocument:
-    """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
+    """Find the series of results in `folders`, and the shifts in them.
 
-    `metric`: that of every series; None: the main one of each, which is throughput or the first of a command.
-    `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
-    results; `command`: only those of commands that contain this text.
+    `only`: the ``config``, ``chunk``, … that series must have. `metric`: in which levels are computed; None: the main
+    metric of each series, which is throughput or the first metric of a command. `threshold`: the least change of the
+    level that matters, 0.02 for 2 %; `most_series`: how many series at most, those with the newest results; `command`:
+    a text that the command of a series must contain.
 
     Raises UsageError if a folder cannot be read, or there is no such series.
     """
@@ -203,27 +206,33 @@ def load_history(
     index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
-    every = (each for each in index.list_series() if wanted.items() <= each.items())
-    series = (each for each in every if command is None or command in str(each.get("command", "")))
-    document = make_history_document(index, series, metric, threshold, most)
+    every = [each for each in index.list_series() if wanted.items() <= each.items()]
+    series = [each for each in every if command is None or command in str(each.get("command", ""))]
+    texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+    if command is not None and not series:
+        raise UsageError(f"{_no_result_text(folders, texts)} is of a command that contains {command!r}")
+    document = make_history_document(index, series, metric, threshold, most_series)
     if not document.series:
-        texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         texts |= {"command": command} if command is not None else {}
-        described = ", ".join(map(" ".join, texts.items()))
-        having = f" with {described}" if described else ""
         mains = dict.fromkeys(index.metrics_of_series(each)[0].name for each in index.list_series())
         what = metric or " or ".join(mains) or METRIC
-        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {what}")
+        raise UsageError(f"{_no_result_text(folders, texts)} has a {what}")
     return document
 
 
-def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> None:
+def _no_result_text(folders: Sequence[str | os.PathLike[str]], selection: Mapping[str, str]) -> str:
+    """The begin of a sentence that says which series is missing: ``no result in results with config tcp``."""
+    described = ", ".join(f"{name} {value}" for name, value in selection.items())
+    return f"no result in {', '.join(map(str, folders))}" + (f" with {described}" if described else "")
+
+
+def accept_level(document: HistoryDocument, *, accepted_by: str | None, reason: str) -> None:
     """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
 
-    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
-    anyway, or if nobody and nothing is named.
+    Raises UsageError if the document has several series or another metric than the main one, if ``--against history``
+    compares with the present level anyway, or if the reason or the person is missing.
     """
-    if other := next((each for each in document.series if not each.main), None):
+    if other := next((each for each in document.series if not each.is_main_metric), None):
         compared = f"--against history compares the {other.main_metric}"
         raise UsageError(f"{compared}; accept a level without --metric {other.metric}")
     if len(document.series) != 1:
@@ -237,7 +246,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     if not reason.strip():
         raise UsageError("say why the level is accepted")
     try:
-        by = by or getpass.getuser()
+        accepted_by = accepted_by or getpass.getuser()
     except (KeyError, OSError):  # as in a container with a user of its own
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
@@ -246,7 +255,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
         newest=newest.started,
         metric=series.metric,
         level=series.level,
-        by=by,
+        by=accepted_by,
         reason=reason,
         time=time.time(),
     )
@@ -254,23 +263,27 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
 
 
 def make_history_document(
-    index: HistoryIndex, series: Iterable[Series], metric: str | None, threshold: float = 0.02, most: int | None = None
+    index: HistoryIndex,
+    series: Iterable[Series],
+    metric_name: str | None,
+    threshold: float = 0.02,
+    most_series: int | None = None,
 ) -> HistoryDocument:
-    """Make the history document of the first `most` of these `series` that have the metric; None: the main one of each.
+    """Make the history document of the first `most_series` series that have the metric.
 
-    Raises UsageError if none of them can have the metric.
+    `metric_name`: None for the main metric of each series. Raises UsageError if no series can have the metric.
     """
     chosen = list(series)
-    if metric not in (None, *BY_NAME):
+    if metric_name not in (None, *BY_NAME):
         metric_names = [*BY_NAME, *(each.name for one in chosen for each in index.metrics_of_series(one))]
-        if metric not in metric_names:
-            raise UsageError(f"metric {metric!r} is none of {', '.join(dict.fromkeys(metric_names))}")
-    histories = filter(None, (series_history(index, each, metric, threshold) for each in chosen))
-    shown_series = list(islice(histories, most))
+        if metric_name not in metric_names:
+            raise UsageError(f"metric {metric_name!r} is none of {', '.join(dict.fromkeys(metric_names))}")
+    histories = filter(None, (make_series_history(index, each, metric_name, threshold) for each in chosen))
+    shown_series = list(islice(histories, most_series))
     metrics, units = {each.metric for each in shown_series}, {each.unit for each in shown_series}
     return HistoryDocument(
         folders=index.roots,
-        metric=metrics.pop() if len(metrics) == 1 else metric or "",
+        metric=metrics.pop() if len(metrics) == 1 else metric_name or "",
         unit=units.pop() if len(units) == 1 else "",
         threshold=threshold,
         series=shown_series,
@@ -278,16 +291,16 @@ def make_history_document(
     )
 
 
-def series_history(
-    index: HistoryIndex, series: Series, name: str | None, threshold: float, *, without: str = ""
+def make_series_history(
+    index: HistoryIndex, series: Series, metric_name: str | None, threshold: float, *, omitted_path: str = ""
 ) -> HistorySeries | None:
-    """Find the levels and shifts of a series in the metric `name`, None: its main one; None if no result has it.
+    """Find the levels and shifts of a series in a metric; None if no result has the metric.
 
-    `without`: the path of a result to omit.
+    `metric_name`: None for the main metric of the series; `omitted_path`: the path of a result to leave out.
     """
-    every = [entry for entry in index.runs_of_series(series) if entry.path != without]
+    every = [entry for entry in index.runs_of_series(series) if entry.path != omitted_path]
     main, *others = every[-1].metrics if every else METRICS
-    metric = next((each for each in (main, *others) if name in (None, each.name)), None)
+    metric = next((each for each in (main, *others) if metric_name in (None, each.name)), None)
     entries = [entry for entry in every if metric is not None and entry.values.get(metric.name) and not entry.wrong]
     if metric is None or not entries:
         return None
@@ -296,18 +309,20 @@ def series_history(
     floors_until = list(accumulate(floors_of))  # with each result, so that one that comes later changes no shift
     shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in floors_until))
     begins = [0, *(shift.at for shift in shifts), len(values)]
-    numbers = [
+    level_numbers = [
         number
         for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
         for _ in range(a, b)
     ]
-    middles = {number: median(_newest_values_of_level(values, numbers, number)) for number in set(numbers)}
-    levels = [middles[number] for number in numbers]
+    middles = {number: median(_newest_values_of_level(values, level_numbers, number)) for number in set(level_numbers)}
+    levels = [middles[number] for number in level_numbers]
     level, since = levels[-1], begins[-2]
     accepted = {
-        at: each for at, each in _accepted_levels(index, series, entries, shifts, metric).items() if at is not None
+        at: each
+        for at, each in _accepted_levels_by_shift(index, series, entries, shifts, metric).items()
+        if at is not None
     }
-    reference = _reference_level_number(shifts, accepted, len(values), higher=metric.higher_is_better)
+    reference = _reference_level_number(shifts, accepted, len(values), higher_is_better=metric.higher_is_better)
     ramps = find_gradual_changes(values, shifts)
     return HistorySeries(
         series=dict(series),
@@ -318,7 +333,9 @@ def series_history(
         level=level,
         since=since,
         noise=1.4826
-        * median([abs(value / level - 1.0) for value in _newest_values_of_level(values, numbers, numbers[-1])]),
+        * median(
+            [abs(value / level - 1.0) for value in _newest_values_of_level(values, level_numbers, level_numbers[-1])]
+        ),
         noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
@@ -338,91 +355,106 @@ def series_history(
                 result=shift.at,
                 path=entries[shift.at].path,
                 found_with=shift.newest,
-                change=shift.change,
-                better=(shift.change > 0) == metric.higher_is_better,
+                change=shift.relative_change,
+                better=(shift.relative_change > 0) == metric.higher_is_better,
                 evidence=shift.evidence,
                 differences=_differences_across_shift(index, entries, shift.at),
                 before=shift.before,
                 after=shift.after,
                 level=shift.level,
-                returns=shift.level in numbers[: shift.at],
-                ended=later.at if later and later.level == numbers[shift.at - 1] else None,
+                returns=shift.level in level_numbers[: shift.at],
+                ended=later.at if later and later.level == level_numbers[shift.at - 1] else None,
                 ramp=ramps.get(at),
                 accepted=accepted.get(at),
             )
             for at, (shift, later) in enumerate(zip(shifts, [*shifts[1:], None], strict=False))
         ],
         findings=[
-            SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
+            DriftOrNoiseFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
             for each in find_drift_or_noise_change(values, levels, since, threshold)
         ],
         reference=middles[reference],
-        reference_results=[at for at, number in enumerate(numbers) if number == reference],
+        reference_results=[at for at, number in enumerate(level_numbers) if number == reference],
     )
 
 
-def _newest_values_of_level(values: Sequence[float], levels: Sequence[int], level: int) -> list[float]:
-    """The newest values of the level numbered `level`; `levels`: the number of the level of each value."""
-    return [value for value, own_level in zip(values, levels, strict=True) if own_level == level][-_NEWEST:]
+def _newest_values_of_level(values: Sequence[float], level_numbers: Sequence[int], level_number: int) -> list[float]:
+    """The newest values of one level; `level_numbers`: the number of the level of each value."""
+    return [value for value, own_level in zip(values, level_numbers, strict=True) if own_level == level_number][
+        -_NEWEST:
+    ]
 
 
-def _accepted_levels(
-    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
+def _accepted_levels_by_shift(
+    index: HistoryIndex,
+    series: Series,
+    run_figures: Sequence[RunFigures],
+    shifts: Sequence[DetectedShift],
+    metric: Metric,
 ) -> dict[int | None, AcceptedLevel]:
-    """Return the accepted levels by the number of the shift with which each begins, None for the first level."""
+    """Return the accepted levels by the number of the shift with which each level begins, None for the first level."""
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
-            then = [at for at, shift in enumerate(shifts) if entries[shift.newest].started <= level.newest]
+            then = [at for at, shift in enumerate(shifts) if run_figures[shift.newest].started <= level.newest]
             levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
     return levels
 
 
-def _reference_level_number(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
-    """The number of the level that a new result is compared with.
+def _reference_level_number(
+    shifts: Sequence[DetectedShift], accepted_shifts: Collection[int], result_count: int, *, higher_is_better: bool
+) -> int:
+    """The number of the reference level, with which a new result is compared.
 
-    A worse level becomes that once somebody accepted it, a better level once it has `FIRST` results.
+    A worse level becomes the reference once somebody accepted it, a better level once it has `FIRST` results.
+    `accepted_shifts`: the numbers of the shifts to accepted levels.
     """
     reference, middle = 0, shifts[0].before if shifts else 0.0
     for number, shift in enumerate(shifts):
-        ends = shifts[number + 1].at if number + 1 < len(shifts) else results
-        better = (shift.after > middle) == higher and ends - shift.at >= FIRST
-        if better or number in accepted:
+        ends = shifts[number + 1].at if number + 1 < len(shifts) else result_count
+        better = (shift.after > middle) == higher_is_better and ends - shift.at >= FIRST
+        if better or number in accepted_shifts:
             reference, middle = shift.level, shift.after
     return reference
 
 
-def _differences_across_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: int) -> list[ShiftDifference]:
-    """List the properties that differ across a shift, then those that differ one result later or earlier."""
+def _differences_across_shift(
+    index: HistoryIndex, runs: Sequence[RunFigures], shift_index: int
+) -> list[ShiftDifference]:
+    """List the properties that differ across a shift, then those that differ one result later, then one earlier.
+
+    `shift_index`: the number of the first result after the shift.
+    """
     return [
         ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
-        for at in (shift, shift + 1, shift - 1)
+        for at in (shift_index, shift_index + 1, shift_index - 1)
         for each in property_differences(*(index.properties_of_run(entry) for entry in runs[at - 1 : at + 1]))
     ]
 
 
-def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
-    """Compare the one run of `campaign` with the reference level of its series.
+def compare_with_reference_level(
+    campaign: Campaign, results_folder: str | os.PathLike[str], threshold: float
+) -> CompareDocument:
+    """Compare the one run of `campaign` with the reference level of its series in `results_folder`.
 
-    `results`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
-
-    Without `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note says.
+    The reference level is the present level, unless the present level is a loss that nobody accepted. With fewer than
+    `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note of the document says.
     """
-    history, entries = _earlier_results(campaign, results, threshold)
+    history, entries = _earlier_history_and_runs(campaign, results_folder, threshold)
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST_FOR_LEVEL:
         what = "merge" if campaign.command is None else "command"
-        needed = f"{LEAST_FOR_LEVEL} earlier results of this {what} are needed, and {results} has {len(paths)}"
+        needed = f"{LEAST_FOR_LEVEL} earlier results of this {what} are needed, and {results_folder} has {len(paths)}"
         return empty_compare_document(needed, threshold)
     assert history is not None
     level = {}
-    for metric in metrics_of(campaign.runs):
+    for metric in common_metrics(campaign.runs):
         of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
         if len(of_level) >= LEAST_FOR_LEVEL:
             floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
-            noise, nights = _result_noise(history, entries, metric.name, len(of_level))
+            noise, nights = _noise_between_nights(history, entries, metric.name, len(of_level))
             runs = of_level[-_MOST_COMPARED:]
             launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
             level[metric.name] = ComparisonSide(
@@ -432,53 +464,60 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
                 nights=nights,
             )
     newest = max(paths, key=[entry.path for entry in entries].index)
-    return compare_campaigns([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
+    return compare_campaigns(
+        [read_campaign(newest), campaign], threshold=threshold, allow_incomparable=True, baseline_by_metric=level
+    )
 
 
-def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
+def compare_with_earlier_result(campaign: Campaign, earlier_result: Campaign, threshold: float) -> CompareDocument:
     """Compare `campaign` with one earlier result.
 
     The noise from night to night is taken from the other results of the series, if the folder of `campaign` has
-    `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
+    `_NIGHTS` of them and SciPy is installed; else the verdicts say that the noise is not known.
     """
     sides = {}
-    if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
-        history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
+    if len(campaign.runs) == len(earlier_result.runs) == 1 and find_spec("scipy"):
+        history, entries = _earlier_history_and_runs(campaign, campaign.folder.resolve().parent, threshold)
         if history is not None and len(history.results) >= _NIGHTS:
-            for metric in metrics_of((*campaign.runs, *earlier.runs)):
-                noise, nights = _result_noise(history, entries, metric.name, 1)
+            for metric in common_metrics((*campaign.runs, *earlier_result.runs)):
+                noise, nights = _noise_between_nights(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
-                    sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
-    return compare_campaigns([earlier, campaign], threshold=threshold, level=sides)
+                    sides[metric.name] = replace(
+                        comparison_side(earlier_result.runs[0], metric), floor=noise, nights=nights
+                    )
+    return compare_campaigns([earlier_result, campaign], threshold=threshold, baseline_by_metric=sides)
 
 
-def _earlier_results(
-    campaign: Campaign, folder: str | os.PathLike[str], threshold: float
+def _earlier_history_and_runs(
+    campaign: Campaign, results_folder: str | os.PathLike[str], threshold: float
 ) -> tuple[HistorySeries | None, list[RunFigures]]:
-    """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
-    index, own = HistoryIndex([folder]), campaign.folder.resolve()
+    """The history of the series to which `campaign` belongs, from other results in a folder, and the runs of these."""
+    index, own = HistoryIndex([results_folder]), campaign.folder.resolve()
     series = next(iter(index.list_series(own.name)), {})
-    history = series_history(index, series, metrics_of(campaign.runs)[0].name, threshold, without=str(own))
+    history = make_series_history(
+        index, series, common_metrics(campaign.runs)[0].name, threshold, omitted_path=str(own)
+    )
     paths = {each.path for each in history.results} if history is not None else set()
     return history, [entry for entry in index.runs_of_series(series) if entry.path in paths]
 
 
-def _result_noise(
-    history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int
+def _noise_between_nights(
+    history: HistorySeries, run_figures: Sequence[RunFigures], metric_name: str, result_count: int
 ) -> tuple[float, int]:
-    """How far one more result may lie from the median of so many (0.03 for 3 %), and how many results show that.
+    """How far one more result may be from the median of `result_count` results, and how many results show that.
 
-    This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
+    The distance, 0.03 for 3 %, is half of a prediction interval by Student's t. All levels of a series are taken to
+    have the same noise.
     """
     from scipy.stats import t
 
     level_of = {each.path: each.level for each in history.results}
     levels: dict[float, list[float]] = {}
-    for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
-        levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
+    for entry in [entry for entry in run_figures if entry.values.get(metric_name)][-_NEWEST:]:
+        levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric_name])))
     parts = [clip_outliers(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
     free = sum(len(part) - 1 for part in parts)
     if not free:
         return math.inf, 0
     spread = np.sqrt(sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / free)
-    return float(np.expm1(t.isf(_ALPHA / 2.0, free) * spread * np.sqrt(1.0 + 1.0 / results))), free + len(parts)
+    return float(np.expm1(t.isf(_ALPHA / 2.0, free) * spread * np.sqrt(1.0 + 1.0 / result_count))), free + len(parts)

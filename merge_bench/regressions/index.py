@@ -24,10 +24,10 @@ from merge_bench.analysis.comparable_runs import RunPair, planned_run_pairs
 from merge_bench.analysis.compare import (
     METRICS,
     Metric,
-    effect_of_launches,
-    metrics_of,
+    common_metrics,
+    comparison_side,
+    estimate_candidate_effect,
     metrics_of_command,
-    side_of_run,
 )
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.config.files import make_user_cache_folder, user_cache_folder
@@ -74,7 +74,7 @@ _APART = (
 
 
 class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A level that a person accepted, a line in a file; `newest`: when the newest result known then began."""
+    """A level that a person accepted, as a line of a file; `newest`: begin of the newest result at that time."""
 
     series: dict[str, str | int | float]
     newest: float
@@ -86,7 +86,7 @@ class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run by metric. `values`: one for each launch; `floors`: noise floors of A/A pairs.
+    """The figures of a run in the index. `values`: by metric, one for each launch; `floors`: noise floors by metric.
 
     `command`: the metrics of a command, the main one first; None for a merge.
     """
@@ -102,12 +102,15 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What was measured, the main metric first."""
+        """The metrics of the run, the main one first."""
         return METRICS if self.command is None else metrics_of_command(self.command)
 
 
 class HistoryIndex:
-    """The runs in results folders; reads what the index lacks. `problems`: which results could not be read, and why."""
+    """An index of the runs in results folders, which is brought up to date when it is made.
+
+    `problems`: which results could not be read, and why.
+    """
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.roots = list(dict.fromkeys(str(Path(folder).resolve()) for folder in folders))
@@ -119,17 +122,17 @@ class HistoryIndex:
         try:
             file = make_user_cache_folder() / _FILE
             file.touch(mode=0o600)  # it is kept when it exists
-            self._fill_database(file)
+            self._update_database(file)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
                     (user_cache_folder() / _FILE).unlink()
-            self._fill_database(":memory:")
+            self._update_database(":memory:")
 
-    def list_series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
-        """List the series, those with the newest results first; `name`: only those of the result with this name."""
+    def list_series(self, result_name: str | None = None) -> list[dict[str, str | int | float]]:
+        """List the series, those with the newest results first; `result_name`: only the series of this result."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
-        rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
+        rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, result_name])
         return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
 
     def runs_of_series(self, series: Series) -> list[RunFigures]:
@@ -140,52 +143,52 @@ class HistoryIndex:
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
     def metrics_of_series(self, series: Series) -> tuple[Metric, ...]:
-        """Return the metrics of a series, those of its newest result, the main one first."""
+        """Return the metrics of the newest result of a series, the main one first."""
         runs = self.runs_of_series(series)
         return runs[-1].metrics if runs else METRICS
 
     def properties_of_run(self, run: RunFigures) -> comparable_runs.Properties:
-        """Return the properties of a run that must not differ between runs that are compared."""
+        """Return the properties of a run: its config, machine, versions, … by kind and name."""
         ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
         return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
-    def _fill_database(self, place: Path | str) -> None:
-        """Open the database at `place`, and read into it what changed in the folders."""
-        self._base = _open_index_database(place)
+    def _update_database(self, database_path: Path | str) -> None:
+        """Open the database at `database_path`, and update it with the results that changed in the folders."""
+        self._base = _open_index_database(database_path)
         self.problems: list[str] = []
         for root in self.roots:
-            self._update_folder(root)
+            self._index_results_folder(root)
         self.accepted, problems = read_accepted_levels(self.roots)
         self.problems += problems
 
-    def _update_folder(self, root: str) -> None:
-        states = dict(self._base.execute("select name, state from results where root = ?", [root]))
+    def _index_results_folder(self, results_folder: str) -> None:
+        states = dict(self._base.execute("select name, state from results where root = ?", [results_folder]))
         try:
-            for change in ResultsFolder(root).find_changed_results(states):
-                self._base.execute("delete from results where root = ? and name = ?", [root, change.name])
+            for change in ResultsFolder(results_folder).find_changed_results(states):
+                self._base.execute("delete from results where root = ? and name = ?", [results_folder, change.name])
                 if change.records is not None:
-                    self._add_result(root, change)
+                    self._index_result(results_folder, change)
                 self._base.commit()  # others may use the index meanwhile
         except OSError as error:
-            raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
+            raise UsageError(f"cannot read the folder {results_folder}: {error.strerror}") from error
 
-    def _add_result(self, root: str, change: ResultChange) -> None:
+    def _index_result(self, results_folder: str, result_change: ResultChange) -> None:
         try:
-            campaign = read_campaign(Path(root, change.name))
+            campaign = read_campaign(Path(results_folder, result_change.name))
         except UsageError as error:
             self.problems.append(str(error))
             return
         well = campaign.end is not None and campaign.end.status == 0  # another one may be resumed
-        result = [root, change.name, change.final if well else change.state]
+        result = [results_folder, result_change.name, result_change.final if well else result_change.state]
         self._base.execute("insert into results values (?, ?, ?)", result)
-        for series, document, figures in _indexed_runs(campaign):
+        for series, document, figures in _make_index_rows(campaign):
             self._base.execute("insert or ignore into properties values (?, ?)", [figures.properties, document])
-            row = [root, change.name, series, msgspec.msgpack.encode(figures)]
+            row = [results_folder, result_change.name, series, msgspec.msgpack.encode(figures)]
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
-def _open_index_database(place: Path | str) -> sqlite3.Connection:
-    base = sqlite3.connect(place, timeout=60)
+def _open_index_database(database_path: Path | str) -> sqlite3.Connection:
+    base = sqlite3.connect(database_path, timeout=60)
     base.executescript("pragma journal_mode = wal; pragma synchronous = normal; pragma foreign_keys = on")
     if base.execute("pragma user_version").fetchone() != (_VERSION,):
         base.execute("begin immediate")  # another process may have made it meanwhile
@@ -196,24 +199,27 @@ def _open_index_database(place: Path | str) -> sqlite3.Connection:
     return base
 
 
-def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
-    """Yield the series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
+def _make_index_rows(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
+    """Yield the series (JSON), properties (JSON) and figures of each run of a campaign.
+
+    Probes, tunings and imported results yield nothing.
+    """
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
-    calibrations = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
+    aa_pairs = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
     for run in campaign.runs:
         state = verification_state(run, complete_launches(run))
-        values = {metric.name: side_of_run(run, metric).values for metric in metrics_of([run])}
+        values = {metric.name: comparison_side(run, metric).launch_values for metric in common_metrics([run])}
         if run.plan.tune is not None or not (any(values.values()) or state is VerificationState.WRONG):
             continue
-        described = {kind: dict(values) for kind, values in comparable_runs.run_properties(campaign, run).items()}
-        series = _series_key(run, described)
-        document = msgspec.json.encode(described, order="deterministic")
+        properties = {kind: dict(values) for kind, values in comparable_runs.run_properties(campaign, run).items()}
+        series = _series_key(run, properties)
+        document = msgspec.json.encode(properties, order="deterministic")
         figures = RunFigures(
             path=str(campaign.folder.resolve()),
             started=campaign.head.time,
             values=values,
-            floors=_noise_floors(run, calibrations),
+            floors=_noise_floors(run, aa_pairs),
             verified=state is VerificationState.VERIFIED,
             wrong=state is VerificationState.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
@@ -222,53 +228,55 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
         yield _series_json(series), document, figures
 
 
-def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
-    """Return what results of one series have in common; names the GPUs' drivers in `described`."""
-    machine = described.setdefault(comparable_runs.MACHINE, {})
+def _series_key(run: Run, properties: dict[str, dict[str, str]]) -> Series:
+    """Return the values that results of one series have in common; adds the drivers of GPUs to `properties`."""
+    machine = properties.setdefault(comparable_runs.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
-    machine |= comparable_runs.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
+    machine |= comparable_runs.join_values_by_name({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     in_common: dict[str, Any] = {
-        **comparable_runs.distinguishing_values(values := comparable_runs.problem_values(run), values),
+        **comparable_runs.distinguishing_values(values := comparable_runs.problem_definition(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
     }
     return {"config": run.config.name} | {
-        name: value if isinstance(value, (int, float)) and value is not True else comparable_runs.value_text(value)
+        name: value
+        if isinstance(value, (int, float)) and value is not True
+        else comparable_runs.format_property_value(value)
         for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }
 
 
-def _noise_floors(run: Run, calibrations: Sequence[RunPair]) -> dict[str, float]:
-    """By metric, the noise floor that an A/A comparison with this run shows, if there is one."""
+def _noise_floors(run: Run, aa_pairs: Sequence[RunPair]) -> dict[str, float]:
+    """The noise floors that A/A comparisons with this run show, by metric; metrics without one are left out."""
     floors: dict[str, float] = {}
-    for pair, metric in itertools.product(calibrations, metrics_of([run])):
+    for pair, metric in itertools.product(aa_pairs, common_metrics([run])):
         old, new = pair.baseline.run, pair.candidate.run
         if run in (old, new):
-            effect, _ = effect_of_launches(
-                side_of_run(old, metric), side_of_run(new, metric), metric, one_campaign=True
+            effect, _ = estimate_candidate_effect(
+                comparison_side(old, metric), comparison_side(new, metric), metric, one_campaign=True
             )
             floors |= {metric.name: noise_floor(effect)} if effect is not None else {}
     return floors
 
 
 def _series_json(series: Series) -> str:
-    """The series as JSON with sorted keys, its key in the index."""
+    """A series as JSON with sorted keys, which is its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()
 
 
-def read_accepted_levels(roots: Sequence[str]) -> tuple[list[AcceptedLevelLine], list[str]]:
-    """The levels accepted in these results folders, the oldest first, and sentences about what could not be read."""
+def read_accepted_levels(results_folders: Sequence[str]) -> tuple[list[AcceptedLevelLine], list[str]]:
+    """Read the levels accepted in results folders, the oldest first; returns them and sentences about problems."""
     accepted: list[AcceptedLevelLine] = []
     problems = []
     decode = msgspec.json.Decoder(AcceptedLevelLine).decode
-    for root in roots:
-        path = Path(root, ACCEPTED_FILE)
+    for folder in results_folders:
+        path = Path(folder, ACCEPTED_FILE)
         try:
-            lines = _read_accepted_bytes(path).splitlines()
+            lines = _read_accepted_levels_file(path).splitlines()
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -282,19 +290,19 @@ def read_accepted_levels(roots: Sequence[str]) -> tuple[list[AcceptedLevelLine],
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def append_accepted_level(root: str, accepted: AcceptedLevelLine) -> None:
-    """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
+def append_accepted_level(results_folder: str, level_line: AcceptedLevelLine) -> None:
+    """Add an accepted level to the file of a results folder, and wait until the line is on the disk.
 
-    Raises UsageError if the file cannot be written; its earlier lines stay.
+    Raises UsageError if the file cannot be written, or is a link; its earlier lines stay.
     """
-    path = Path(root, ACCEPTED_FILE)
+    path = Path(results_folder, ACCEPTED_FILE)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
-            _check_regular_file(descriptor)
+            _require_regular_file(descriptor)
             size = os.fstat(descriptor).st_size
             whole = not size or os.pread(descriptor, 1, size - 1) == b"\n"
-            text = (b"" if whole else b"\n") + msgspec.json.encode(accepted) + b"\n"
+            text = (b"" if whole else b"\n") + msgspec.json.encode(level_line) + b"\n"
             if os.write(descriptor, text) != len(text):
                 os.ftruncate(descriptor, size)
                 raise OSError(28, os.strerror(28))
@@ -305,14 +313,14 @@ def append_accepted_level(root: str, accepted: AcceptedLevelLine) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _read_accepted_bytes(path: Path) -> bytes:
-    """The first `_MOST_ACCEPTED_BYTES` of a regular file."""
+def _read_accepted_levels_file(path: Path) -> bytes:
+    """The first `_MOST_ACCEPTED_BYTES` bytes of a file of accepted levels, which must be a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
-        _check_regular_file(descriptor)
+        _require_regular_file(descriptor)
         return file.read(_MOST_ACCEPTED_BYTES)
 
 
-def _check_regular_file(descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+def _require_regular_file(file_descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(file_descriptor).st_mode):
         raise OSError(22, "it is no regular file")

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.comparable_runs import SIZE
-from merge_bench.regressions.document import LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
+from merge_bench.regressions.document import LEAST, DriftOrNoiseFinding, HistoryDocument, HistorySeries, LevelShift
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import count_with_noun
@@ -51,13 +51,13 @@ def print_history(
             ramps = [None, *(shift.ramp for shift in series.shifts)]
             for shift, ramp_before in zip(series.shifts, ramps, strict=False):
                 if shift.ramp is None or shift.ramp != ramp_before:  # else it continues a gradual change
-                    _print_shift(page, series, shift)
+                    _write_shift(page, series, shift)
             for finding in series.findings:
-                page.add_paragraph(finding_sentence(series, finding), indent=2)
-            if waits := reference_sentence(series):
+                page.add_paragraph(drift_or_noise_sentence(series, finding), indent=2)
+            if waits := reference_level_sentence(series):
                 page.add_paragraph(waits, indent=2)
             if details:
-                _print_results(page, series)
+                _write_results_table(page, series)
         if few:
             more = ":" if details else " (--details lists them)"
             page.add_paragraph(
@@ -88,18 +88,18 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def metric_title(series: HistorySeries) -> str:
-    """The name of a series' metric, at the begin of a text: that of a command as a person wrote it."""
+    """The name of a series' metric for the begin of a text: capitalized, unless a person named it for a command."""
     return series.metric if "command" in series.series else capitalize(series.metric)
 
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title of a series, with what distinguishes it from the others of the document."""
+    """The title of a series, with the values that distinguish it from the other series of the document."""
     return series_title(series.series, [each.series for each in document.series])
 
 
-def series_title(series: Series, others: Iterable[Series]) -> str:
-    """The config and size or command of a series, and the other values that distinguish it from `others`."""
-    differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
+def series_title(series: Series, other_series: Iterable[Series]) -> str:
+    """The title of a series: its config, size or command, and values that distinguish it from `other_series`."""
+    differing = [name for name, value in series.items() if any(other.get(name) != value for other in other_series)]
     names = dict.fromkeys(("command", *SIZE, *differing))
     parts = [
         shorten_middle(plan_option_text(name, series[name])) for name in names if name in series and name != "config"
@@ -107,7 +107,7 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
 
 
-def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
+def drift_or_noise_sentence(series: HistorySeries, finding: DriftOrNoiseFinding) -> str:
     """Describe a drift or a change of noise: ``drifts: -3.2 % since 8 Nov, little by little``."""
     began, change = day_of_result(series, finding.since), 100 * finding.change
     if finding.kind == DRIFTS:
@@ -115,8 +115,8 @@ def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
     return f"noise changed: {change:+.0f} % since {began}"
 
 
-def reference_sentence(series: HistorySeries) -> str:
-    """A sentence if the gate compares with another level than the present one, and until when; else empty."""
+def reference_level_sentence(series: HistorySeries) -> str:
+    """A sentence if ``--against history`` compares with another level than the present one; else empty."""
     if series.reference is None or not series.reference_results:
         return ""
     if len(series.results) - 1 in series.reference_results or series.metric != series.main_metric:
@@ -142,14 +142,14 @@ def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: Le
     return text + (", back at an earlier level" if shift.returns else "")
 
 
-def _print_shift(page: PageBuilder, series: HistorySeries, shift: LevelShift) -> None:
+def _write_shift(page: PageBuilder, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.add_unwrapped_line(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
+    page.add_unwrapped_line(f"  {shift_summary(series, series.shifts, shift)} at {shorten_path(shift.path)}", style)
     if shift.accepted is not None:
         page.add_paragraph(
             f"accepted by {mark_unprintable(shift.accepted.by)}: {mark_unprintable(shift.accepted.reason)}", indent=4
         )
-    reasons = [shorten_middle(mark_unprintable(text), 2 * _LETTERS) for text in shift.differs]
+    reasons = [shorten_middle(mark_unprintable(text), 2 * _LETTERS) for text in shift.difference_texts]
     more = len(reasons) - _MOST_DIFFERENCES if reasons else len(shift.differences)
     shown = reasons[:_MOST_DIFFERENCES] or ["nothing in the records differs from the result before"]
     if more > 0:
@@ -157,7 +157,7 @@ def _print_shift(page: PageBuilder, series: HistorySeries, shift: LevelShift) ->
     page.add_paragraph("; ".join(shown), indent=4)
 
 
-def _print_results(page: PageBuilder, series: HistorySeries) -> None:
+def _write_results_table(page: PageBuilder, series: HistorySeries) -> None:
     unit = DisplayUnit.for_recorded_unit(series.unit)
     names = [os.path.basename(result.path) for result in series.results]
     days = short_time_texts(result.started for result in series.results)
@@ -188,13 +188,13 @@ def _print_results(page: PageBuilder, series: HistorySeries) -> None:
         page.add_table(*columns_from_rows(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
-def day_of_result(series: HistorySeries, index: int) -> str:
-    """The day on which the result number `index` began, as ``12 Nov``."""
-    return short_time_texts(result.started for result in series.results)[index]
+def day_of_result(series: HistorySeries, result_index: int) -> str:
+    """The day on which a result of the series began, as ``12 Nov``; `result_index`: its number, from 0."""
+    return short_time_texts(result.started for result in series.results)[result_index]
 
 
-def shorter_path(path: str) -> str:
-    """`path`, or the same relative to the working directory where that is shorter."""
+def shorten_path(path: str) -> str:
+    """Return a path, relative to the working directory if that is shorter; unprintable characters are made visible."""
     return mark_unprintable(min(path, os.path.relpath(path), key=len))
 
 
@@ -211,7 +211,7 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
     levels = (LineMark((a - 0.5, b - 0.5), (series.results[a].level * unit.scale,) * 2) for a, b in pairwise(begins))
     details = {
-        "result": [shorter_path(result.path) for result in series.results],
+        "result": [shorten_path(result.path) for result in series.results],
         "started": [date_text(result.started) for result in series.results],
         "value": [f"{value:,.4g} {unit.name}".rstrip() for value in values],
     }
@@ -220,7 +220,7 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     if series.shifts:
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
-            "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
+            "differs": ["; ".join(shift.difference_texts) or "-" for shift in series.shifts],
         }
         marks = PointMarks(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(MarkGroup(1, (marks,), "shifts"))

@@ -16,7 +16,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
 from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
-from merge_bench.report.command import runs_of_command_by_rank
+from merge_bench.report.command import command_runs_best_first
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import print_page_at_exit
@@ -39,7 +39,7 @@ _BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class LoadedCampaign:
-    """A campaign of a results folder; `problem`: a sentence that says why it was not read, or not to its end."""
+    """A campaign read from a results folder; `problem`: why it was not read, or not to its end, as a sentence."""
 
     entry: ResultEntry
     campaign: Campaign | None
@@ -48,13 +48,14 @@ class LoadedCampaign:
 
 @dataclass(frozen=True)
 class CampaignFigures:
-    """The figures that a list shows of a campaign: medians of its fastest run in GiB/s, whether it is verified.
+    """The figures of a campaign in a list: throughput and bandwidth of its fastest run in GiB/s, and its state.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
-    Of a tuning that has ended, the confirmed config, or else the baseline. `main_metric`: of a command, the name of
-    its main metric and the value with its unit, as texts; None if nothing was measured.
-    `launches`: how many launches measured anything; None if the campaign cannot be read. `outcome`: the outcome of a
-    tuning that has ended. `measured`: indexes of the plans whose launches measured anything.
+    For a tuning that has ended, the run is that of the confirmed config, or else of the baseline. `main_metric`: of a
+    command, the name of its main metric and the value with its unit, as texts; None if nothing was measured.
+    `verified`: ``yes``, ``no``, ``WRONG``, or empty. `launches`: how many launches measured anything; None if the
+    campaign cannot be read. `outcome`: the outcome of a tuning that has ended. `measured`: indexes of the plans whose
+    launches measured anything.
     """
 
     fastest: str = ""
@@ -67,17 +68,17 @@ class CampaignFigures:
     main_metric: tuple[str, str] | None = None
 
 
-def status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
-    """The status of a campaign as text: how it ended; if it ended well, whether its results are verified."""
+def campaign_status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
+    """The status of a campaign as text: how it ended; if it ended well, ``verified`` or ``unverified``."""
     if figures.verified == "WRONG" or entry.status != DONE:
         return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
     return {"yes": "verified", "no": "unverified"}.get(figures.verified, entry.status)
 
 
 class CampaignCache:
-    """Reads campaigns and keeps the most recently used ones in memory; threads may share it.
+    """Reads campaigns and keeps the most recently used ones in memory; threads may share a cache.
 
-    Limits in bytes: `most` of all that is kept, `limit` of one campaign, `small` of one that
+    Limits in bytes: `most` of all campaigns in memory, `limit` of one campaign, `small` of one that
     `read_small_campaigns` reads.
     """
 
@@ -88,12 +89,12 @@ class CampaignCache:
         self._lock = threading.Lock()
 
     def load(self, entries: Sequence[ResultEntry]) -> list[LoadedCampaign]:
-        """Read the campaigns of `entries`; of those in memory, only new lines."""
+        """Read the campaigns of `entries`; of campaigns in memory only the new lines."""
         with self._lock:
             return [self._load_campaign(entry) for entry in entries]
 
-    def known_figures(self, entry: ResultEntry) -> CampaignFigures | None:
-        """Return the figures of a campaign; None if it was not read since its records changed."""
+    def cached_figures(self, entry: ResultEntry) -> CampaignFigures | None:
+        """Return the figures of a campaign from memory; None if it was not read since its records changed."""
         stored = self._figures.get(entry.folder)
         return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
 
@@ -105,10 +106,10 @@ class CampaignCache:
                 entry.head is None
                 or entry.written
                 or entry.size > self._small_bytes
-                or self.known_figures(entry) is not None
+                or self.cached_figures(entry) is not None
             ):
                 continue
-            self._store_figures(entry, _read_to_end(CampaignFollower(entry.folder, lean=True)))
+            self._store_figures(entry, _read_campaign_to_end(CampaignFollower(entry.folder, lean=True)))
             left -= entry.size
             if left <= 0:
                 break
@@ -118,7 +119,7 @@ class CampaignCache:
         follower = self._followers.pop(entry.folder, None) or CampaignFollower(
             entry.folder, lean=True, limit=self._limit_bytes
         )
-        campaign = _read_to_end(follower)
+        campaign = _read_campaign_to_end(follower)
         self._followers[entry.folder] = follower
         while len(self._followers) > 1 and sum(one.offset for one in self._followers.values()) > self._most_bytes:
             self._followers.popitem(last=False)
@@ -127,11 +128,11 @@ class CampaignCache:
         return LoadedCampaign(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
     def _store_figures(self, entry: ResultEntry, campaign: Campaign | None) -> None:
-        figures = _figures_of(campaign) if campaign is not None else CampaignFigures()
+        figures = _make_campaign_figures(campaign) if campaign is not None else CampaignFigures()
         self._figures[entry.folder] = (entry.size, entry.modified), figures
 
 
-def _figures_of(campaign: Campaign) -> CampaignFigures:
+def _make_campaign_figures(campaign: Campaign) -> CampaignFigures:
     counted = [(run, launches) for run in campaign.runs if (launches := aggregate.complete_launches(run))]
     states = {verification_state(run, launches) for run, launches in counted}
     verified = (
@@ -144,8 +145,8 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         else "no"
     )
 
-    def median_gib_per_second(launches: Sequence[Launch], value: aggregate.IterationFigure) -> float | None:
-        median = aggregate.run_median(launches, value)
+    def median_gib_per_second(launches: Sequence[Launch], iteration_metric: aggregate.IterationMetric) -> float | None:
+        median = aggregate.run_median(launches, iteration_metric)
         return median / GIB if median else None
 
     rates = [
@@ -167,7 +168,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
     if campaign.command is not None:
-        figures = _figures_of_command(campaign, best)
+        figures = _make_command_figures(campaign, best)
         return replace(figures, verified=verified, launches=measured, outcome=outcome)
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.run_labels, strict=True))
@@ -179,10 +180,10 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
-def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
-    """The main metric of a command: of the run of this config, or without such a run of the one that is best in it."""
-    runs = runs_of_command_by_rank(campaign)
-    label, run = next((each for each in runs if each[1].config.name == config), runs[0])
+def _make_command_figures(campaign: Campaign, config_name: str) -> CampaignFigures:
+    """Make the figures of a command's campaign: the main metric of the run of a config, or else of the best run."""
+    runs = command_runs_best_first(campaign)
+    label, run = next((each for each in runs if each[1].config.name == config_name), runs[0])
     metric = main_metric(run)
     value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
     shown = DisplayUnit.for_recorded_unit(metric.unit).format_value(value, with_unit=True)
@@ -193,7 +194,7 @@ def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
     )
 
 
-def _read_to_end(follower: CampaignFollower) -> Campaign | None:
+def _read_campaign_to_end(follower: CampaignFollower) -> Campaign | None:
     """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
     while follower.has_more:
@@ -202,9 +203,9 @@ def _read_to_end(follower: CampaignFollower) -> Campaign | None:
 
 
 def print_results_list(folder: Path) -> None:
-    """Print a line for each campaign in `folder`: its begin, whether it is verified, throughput, what it measured.
+    """Print a line for each campaign in `folder`: when it began, whether it is verified, throughput, what it measured.
 
-    Of a command its main metric stands instead of throughput.
+    For a command the main metric is printed instead of throughput.
 
     Raises
     ------
@@ -220,11 +221,12 @@ def print_results_list(folder: Path) -> None:
     with print_page_at_exit() as page:
         for entry in entries:
             (began,) = short_time_texts([entry.started], with_time_of_day=True)  # the folder's name has the year
-            figures = cache.known_figures(entry) or CampaignFigures()
+            figures = cache.cached_figures(entry) or CampaignFigures()
             rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
             metric, rate = figures.main_metric or ("", rate)
             page.add_unwrapped_line(
-                f"{began:12}  {status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
+                f"{began:12}  {campaign_status_text(entry, figures):11}  {rate:>12}  "
+                f"{mark_unprintable(str(entry.folder))}"
             )
             title = (f"{metric} of " if metric else "") + title_of_result_entry(entry, figures.measured)
             what = filter(None, (title, unusual_engine_names_text(entry.plans)))

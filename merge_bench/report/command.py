@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
-from merge_bench.analysis.compare import Metric, main_metric, metrics_of
-from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
+from merge_bench.analysis.compare import Metric, common_metrics, main_metric
+from merge_bench.analysis.documents import CommandMetricSummary, MetricSummary, RunDocument, command_metric_summaries
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.report import run_sections as sections
@@ -28,7 +28,7 @@ from merge_bench.view.titles import join_names_in_words, shell_command_text
 class CommandRun:
     """A run of a command with its document and its name in tables and charts.
 
-    `look`: the number of its look there; `part`: its campaign's letter, empty if there is only one.
+    `look`: the number of its colour and marker in charts; `part`: the letter of its campaign, empty for the only one.
     """
 
     name: str
@@ -38,23 +38,23 @@ class CommandRun:
     part: str = ""
 
     @property
-    def failed_launches(self) -> int:
+    def failed_launch_count(self) -> int:
         return sum(launch.failed for launch in self.run.launches)
 
     @property
-    def labelled(self) -> LabelledRun:
-        """The run as charts have it."""
+    def as_labelled_run(self) -> LabelledRun:
+        """The run as the functions that make charts take it."""
         return LabelledRun(self.name, self.look, self.run, self.part)
 
 
-def figure_text(figure: CommandFigure) -> str:
+def metric_median_text(metric_summary: CommandMetricSummary) -> str:
     """The name and the median of a metric with its unit: ``busbw 12.37 GB/s``."""
-    unit = DisplayUnit.for_recorded_unit(figure.unit)
-    return f"{figure.name} {unit.format_value(figure.spread.median, with_unit=True)}"
+    unit = ShownUnit.of(metric_summary.unit)
+    return f"{metric_summary.name} {unit.format_value(metric_summary.spread.median, with_unit=True)}"
 
 
 def describe_command(runs: Sequence[CommandRun]) -> str:
-    """A sentence on what ran, with which configs, how often and where."""
+    """A sentence with the command that ran, its configs, its number of launches, and its hosts."""
     command = ", ".join(dict.fromkeys(shell_command_text(each.run.plan.command or CommandPlan()) for each in runs))
     configs = list(dict.fromkeys(each.run.config.name for each in runs))
     planned = max((each.document.measured.planned_launches for each in runs), default=0)
@@ -64,43 +64,45 @@ def describe_command(runs: Sequence[CommandRun]) -> str:
     return f"{command}; {names}; {launches}" + (f" on {join_names_in_words(hosts)}" if hosts else "")
 
 
-def write_command_figures(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
-    """Put what ran, whether it went well, and the values of all metrics on a page."""
+def write_command_summary(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
+    """Put on a page which command ran, how many launches passed their checks, and the values of all metrics."""
     page.add_paragraph(describe_command(runs))
-    for text, style in outcome_sentences(runs):
+    for text, style in launch_outcome_sentences(runs):
         page.add_paragraph(text, style)
     if not any(each.document.measured.launches for each in runs):
         return
     if len(runs) == 1:
-        write_metric_spreads(page, runs[0].document)
+        write_metric_summaries_table(page, runs[0].document)
     else:
-        write_runs_of_command(page, runs)
-    page.add_lazy_chart(lambda: metric_by_launch_chart([each.labelled for each in runs], main_metric(runs[0].run)))
+        write_command_runs_table(page, runs)
+    page.add_lazy_chart(
+        lambda: metric_by_launch_chart([each.as_labelled_run for each in runs], main_metric(runs[0].run))
+    )
 
 
-def outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
-    """Sentences, with their styles, on how many launches passed which checks, the same for all configs as one."""
+def launch_outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
+    """Yield sentences, each with its style, on how many launches passed which checks; runs that agree share one."""
     sentences: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        sentences.setdefault(_outcome(run), []).append(run.name)
+        sentences.setdefault(_launch_outcome_sentence(run), []).append(run.name)
     for (text, style), names in sentences.items():
         yield (f"{join_names_in_words(names)}: " if len(sentences) > 1 else "") + text, style
 
 
-def _outcome(run: CommandRun) -> tuple[str, str]:
-    """A sentence on how many launches of a run passed which checks, with its style."""
+def _launch_outcome_sentence(run: CommandRun) -> tuple[str, str]:
+    """A sentence on how many launches of a run passed which checks, and its style."""
     measured, proof = run.document.measured, run.document.verification
     if proof.state == VerificationState.WRONG.value:
         return f"WRONG RESULT: {proof.message or 'a check found the result wrong'}", "bold red"
     if proof.state == VerificationState.IMPORTED.value:
         return f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow"
-    planned, failed = measured.planned_launches, run.failed_launches
+    planned, failed = measured.planned_launches, run.failed_launch_count
     counts = f"{measured.launches:,} of {count_with_noun(planned, 'launch')}"
     if measured.launches == planned:
         counts = "the launch" if planned == 1 else f"all {planned:,} launches"
     lost = f"; {failed:,} failed" if failed else ""
     if not measured.launches:
-        return _no_launch_text(planned, failed), "bold red" if failed else ""
+        return _why_no_figures_text(planned, failed), "bold red" if failed else ""
     if not run.document.verified:
         return f"{UNVERIFIED}: {counts} ended, but a check is missing{lost}", "yellow"
     checks = proof.how or "exit status"
@@ -109,42 +111,49 @@ def _outcome(run: CommandRun) -> tuple[str, str]:
     return f"verified: {counts} {'passed' if measured.launches == planned else 'made, all passed'} ({checks})", "green"
 
 
-def _no_launch_text(planned: int, failed: int) -> str:
-    """Why a run of so many planned launches has no figures."""
-    if failed >= planned:
-        return "the launch failed" if planned == 1 else f"all {planned:,} launches failed"
-    return f"no launch passed; {failed:,} of {planned:,} failed" if failed else "no launch has ended yet"
+def _why_no_figures_text(planned_launches: int, failed_launches: int) -> str:
+    """Why a run has no figures: how many of its planned launches failed."""
+    if failed_launches >= planned_launches:
+        return "the launch failed" if planned_launches == 1 else f"all {planned_launches:,} launches failed"
+    return (
+        f"no launch passed; {failed_launches:,} of {planned_launches:,} failed"
+        if failed_launches
+        else "no launch has ended yet"
+    )
 
 
-def write_metric_spreads(page: PageBuilder, document: RunDocument) -> None:
+def write_metric_summaries_table(page: PageBuilder, document: RunDocument) -> None:
     """Put a table on a page: a row for each metric of one run, with its median, interval and quartiles."""
     cells = []
-    for figure in command_figures(document):
+    for figure in command_metric_summaries(document):
         spread, unit = figure.spread, DisplayUnit.for_recorded_unit(figure.unit)
-        ends = [_ends_text(unit, each) for each in (spread.ci95, spread.quartiles, (spread.min, spread.max))]
+        ends = [_interval_text(unit, each) for each in (spread.ci95, spread.quartiles, (spread.min, spread.max))]
         cells.append((unit.metric_heading(figure.name), unit.format_value(spread.median), *ends))
     headings = ("Metric", "Median", "95 % interval", "Quartiles", "Min–max")
-    page.add_table(*columns_from_rows(headings, cells, [0]), row_mark=figures_mark(document))
+    page.add_table(*columns_from_rows(headings, cells, [0]), row_mark=unverified_mark_of_run(document))
 
 
-def figures_mark(document: RunDocument) -> str | None:
-    """The word that stands beside every figure of a run; None if its checks were made and passed, or it has none."""
-    return VerificationState(document.verification.state).figure_mark if document.measured.launches else None
+def unverified_mark_of_run(document: RunDocument) -> str | None:
+    """``UNVERIFIED`` or ``WRONG RESULT``, for every figure of a run; None if it is verified or has no figures."""
+    return VerificationState(document.verification.state).unverified_mark if document.measured.launches else None
 
 
-def _ends_text(unit: DisplayUnit, ends: tuple[float | None, float | None] | None) -> str:
-    if ends is None or None in ends:
+def _interval_text(unit: DisplayUnit, interval: tuple[float | None, float | None] | None) -> str:
+    if interval is None or None in interval:
         return NULL
-    return "–".join(map(unit.format_value, ends))
+    return "–".join(map(unit.format_value, interval))
 
 
-def write_runs_of_command(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
+def write_command_runs_table(page: PageBuilder, runs: Sequence[CommandRun]) -> None:
     """Put a table on a page: a row for each run, the median and interval of each metric, and its launches."""
     verified = all(each.document.verified for each in runs)
     page.add_heading("Medians over launches")
-    values = [_metric_columns(runs, metric) for metric in metrics_of(each.run for each in runs)]
-    lost = [str(each.failed_launches) for each in runs] if any(each.failed_launches for each in runs) else []
-    marks = [figures_mark(each.document) or ("verified" if each.document.verified else "no figures") for each in runs]
+    values = [_metric_columns(runs, metric) for metric in common_metrics(each.run for each in runs)]
+    lost = [str(each.failed_launch_count) for each in runs] if any(each.failed_launch_count for each in runs) else []
+    marks = [
+        unverified_mark_of_run(each.document) or ("verified" if each.document.verified else "no figures")
+        for each in runs
+    ]
     counts = (
         Column("Launches", [str(each.document.measured.launches) for each in runs]),
         Column("Failed", lost),
@@ -156,37 +165,37 @@ def write_runs_of_command(page: PageBuilder, runs: Sequence[CommandRun]) -> None
 def _metric_columns(runs: Sequence[CommandRun], metric: Metric) -> list[Column]:
     """The columns of a metric: its median, and its interval if any run has one."""
     unit = DisplayUnit.for_recorded_unit(metric.unit)
-    spreads = [_spread_of(each.document, metric.name) for each in runs]
+    spreads = [_find_metric_summary(each.document, metric.name) for each in runs]
     medians = [unit.format_value(each.median if each else None) for each in spreads]
-    ends = [_ends_text(unit, each.ci95 if each else None) for each in spreads]
+    ends = [_interval_text(unit, each.ci95 if each else None) for each in spreads]
     known_ends = ends if set(ends) != {NULL} else []
     return [Column(unit.metric_heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
 
 
-def _spread_of(document: RunDocument, metric: str) -> Spread | None:
-    return next((each.spread for each in command_figures(document) if each.name == metric), None)
+def _find_metric_summary(document: RunDocument, metric_name: str) -> MetricSummary | None:
+    return next((each.spread for each in command_metric_summaries(document) if each.name == metric_name), None)
 
 
 def write_command_details(page: PageBuilder, run: CommandRun) -> None:
     """Put every table of one run of a command on a page."""
     document, command = run.document, run.run.plan.command or CommandPlan()
-    _write_header(page, document, command)
+    _write_command_header(page, document, command)
     launches = aggregate.complete_launches(run.run)
     if launches:
         page.add_heading("Values of each metric, over launches")
-        write_metric_spreads(page, document)
+        write_metric_summaries_table(page, document)
         sections.write_interval_note(page, document)
-    (_write_iterations if run.run.is_imported else _write_launches)(page, run.run)
+    (_write_iterations_table if run.run.is_imported else _write_launches_table)(page, run.run)
     sections.write_selected_transports(page, document.lanes, document.requested_transports)
-    sections.write_protocols(page, document.protocols)
+    sections.write_selected_protocols(page, document.protocols)
     page.add_heading("Verification")
-    for text, style in outcome_sentences([run]):
+    for text, style in launch_outcome_sentences([run]):
         page.add_paragraph(text, style)
     page.add_collected_footnotes()
 
 
-def _write_header(page: PageBuilder, document: RunDocument, command: CommandPlan) -> None:
-    """Put names and values of a command, of how it was checked and of its config on a page."""
+def _write_command_header(page: PageBuilder, document: RunDocument, command: CommandPlan) -> None:
+    """Put the command, its hosts, launches, checks, metrics and config on a page, as names with values."""
     plan, config, measured = RecordedPlan.from_options(document.plan), document.config, document.measured
     rows = [("Command", (document.imported and document.imported.command) or command.shell_line)]
     rows += [("Hosts", ", ".join(hosts))] if (hosts := document.plan["hosts"]) else []
@@ -198,7 +207,10 @@ def _write_header(page: PageBuilder, document: RunDocument, command: CommandPlan
     rows += [("Timeout", format_duration(command.timeout))] if command.timeout is not None else []
     rows += [("Required transports", ", ".join(required))] if (required := plan.require_transport) else []
     rows += [
-        (f"Metric {each.name}", "; ".join(filter(None, (_direction(each.better), each.source, _pick_text(each.pick)))))
+        (
+            f"Metric {each.name}",
+            "; ".join(filter(None, (_better_direction_text(each.better), each.source, _picked_match_text(each.pick)))),
+        )
         for each in command.metrics
         if each.source
     ]
@@ -209,20 +221,20 @@ def _write_header(page: PageBuilder, document: RunDocument, command: CommandPlan
         page.add_paragraph(f"{name}={value}", indent=2)
 
 
-def _direction(better: str) -> str:
+def _better_direction_text(better: str) -> str:
     return f"{better} is better"
 
 
-def _pick_text(pick: str) -> str:
-    """Which of several matches counts; empty for the last, which is the default."""
+def _picked_match_text(pick: str) -> str:
+    """Which of several matches of a metric counts, as text; empty for the last match, the default."""
     return "" if pick == "last" else f"{pick} of all matches"
 
 
-def _write_launches(page: PageBuilder, run: Run) -> None:
-    """Put a table of all launches of a run on a page, with the values that they have, and how they ended."""
+def _write_launches_table(page: PageBuilder, run: Run) -> None:
+    """Put a table of all launches of a run on a page: the value of each metric, and how each launch ended."""
     if not run.launches:
         return
-    metrics = metrics_of([run])
+    metrics = common_metrics([run])
     page.add_heading("Launches")
     columns = [Column("Launch", [str(launch.index) for launch in run.launches])]
     columns += [Column("Block", [format_cell(launch.block_index) for launch in run.launches])]
@@ -230,62 +242,66 @@ def _write_launches(page: PageBuilder, run: Run) -> None:
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.launch_value(launch)) for launch in run.launches]
         columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
-    columns.append(Column("Ended", [launch_end_text(launch) for launch in run.launches], text=True))
+    columns.append(Column("Ended", [launch_outcome_text(launch) for launch in run.launches], text=True))
     page.add_table(*columns)
 
 
-def _write_iterations(page: PageBuilder, run: Run) -> None:
-    """Put a table of the iterations of an imported run on a page, with the values that each has."""
+def _write_iterations_table(page: PageBuilder, run: Run) -> None:
+    """Put a table of the iterations of an imported run on a page: the value of each metric in each iteration."""
     iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed_iterations]
     page.add_heading("Iterations")
     columns = [Column("Iteration", [str(iteration.index) for _, iteration in iterations])]
-    for metric in metrics_of([run]):
+    for metric in common_metrics([run]):
         unit = DisplayUnit.for_recorded_unit(metric.unit)
         values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
         columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     page.add_table(*columns)
 
 
-def launch_end_text(launch: Launch) -> str:
+def launch_outcome_text(launch: Launch) -> str:
     """How a launch ended, in a few words: ``passed``, or the code of its failure."""
     if launch.complete:
         return "passed"
     return next((failure.code for failure in launch.failures), "not ended" if launch.end is None else "failed")
 
 
-def write_command_charts(page: PageBuilder, runs: Sequence[CommandRun], command: str = "") -> None:
+def write_command_charts(page: PageBuilder, runs: Sequence[CommandRun], command_title: str = "") -> None:
     """Put charts of every metric on a page: the medians of all runs, and each launch in their order.
 
-    `command`: for their titles, where there are charts of several commands.
+    `command_title`: named in the titles of the charts, empty unless there are charts of several commands.
     """
-    labelled = [each.labelled for each in runs]
-    for metric in metrics_of(each.run for each in runs):
+    labelled = [each.as_labelled_run for each in runs]
+    for metric in common_metrics(each.run for each in runs):
         if len(runs) > 1:
-            page.add_chart(metric_bar_chart(labelled, metric, command))
-        page.add_chart(metric_by_launch_chart(labelled, metric, command))
+            page.add_chart(metric_bar_chart(labelled, metric, command_title))
+        page.add_chart(metric_by_launch_chart(labelled, metric, command_title))
 
 
 def command_headline(document: RunDocument) -> str:
-    """The values of one run in a sentence: ``busbw 12.37 GB/s, wall 1,234 ms``; empty without any."""
-    return ", ".join(figure_text(each) for each in command_figures(document) if each.spread.median is not None)
+    """The medians of a run's metrics as a text: ``busbw 12.37 GB/s, wall 1,234 ms``; empty without values."""
+    return ", ".join(
+        metric_median_text(each) for each in command_metric_summaries(document) if each.spread.median is not None
+    )
 
 
-def runs_of_command_by_rank(campaign: Campaign) -> list[tuple[str, Run]]:
-    """The measured runs of a command with their labels, the best in the main metric first; those with failures last."""
+def command_runs_best_first(campaign: Campaign) -> list[tuple[str, Run]]:
+    """The measured runs of a command with their labels: the best in the main metric first, runs with failures last."""
     measured = [
         each for each in zip(campaign.run_labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
     ]
 
-    def rank(named_run: tuple[str, Run]) -> tuple[bool, float]:
+    def sort_key(named_run: tuple[str, Run]) -> tuple[bool, float]:
         run, metric = named_run[1], main_metric(named_run[1])
         value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
         least_first = math.inf if value is None else -value if metric.higher_is_better else value
         return any(launch.failed for launch in run.launches), least_first
 
-    return sorted(measured, key=rank)
+    return sorted(measured, key=sort_key)
 
 
-def command_runs(campaign: Campaign, documents: Sequence[RunDocument], looks: Mapping[str, int]) -> list[CommandRun]:
-    """The runs of a campaign with their documents; `looks`: the number of each run's look by its label."""
+def make_command_runs(
+    campaign: Campaign, documents: Sequence[RunDocument], style_by_label: Mapping[str, int]
+) -> list[CommandRun]:
+    """The runs of a campaign with their documents; `style_by_label`: the number of each run's look by its label."""
     labelled = zip(campaign.run_labels, campaign.runs, documents, strict=True)
-    return [CommandRun(label, looks.get(label, 0), run, document) for label, run, document in labelled]
+    return [CommandRun(label, style_by_label.get(label, 0), run, document) for label, run, document in labelled]

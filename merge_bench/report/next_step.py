@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, first_core_shortage
+from merge_bench.analysis.diagnostics import BUSY_HOST, first_core_shortage, launches_started_on_busy_host
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import (
@@ -51,17 +51,17 @@ _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
 def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedCommand | None:
-    """The next command after a campaign of one run; that of the report, if the run was imported."""
+    """The next command after a campaign of one run, such as `tune`; `report` if the run was imported."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
-        return report_step(campaign)
+        return report_command_step(campaign)
     if document.error is not None:
         return _next_step_after_error(campaign, old_options, campaign.runs[0], document.error)
     if not document.verified:
-        return _repeat_step(old_options, "measures again and verifies the result", verify="ends")
+        return _repeat_run_step(old_options, "measures again and verifies the result", verify="ends")
     bottleneck = document.bottleneck
     if bottleneck is None:
-        return report_step(campaign)
+        return report_command_step(campaign)
     crowd, limit = (
         first_core_shortage(aggregate.complete_launches(campaign.runs[0])),
         bottleneck.besides or bottleneck.what,
@@ -69,19 +69,23 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
     if limit in ("slow-link", "straggler"):
         return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
-        return report_step(campaign, more=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or len(hosts_of_run(document)) != 1:
             return None
-        return _repeat_step(old_options, "gives each worker a core", workers=str(crowd.max_worker_count))
+        return _repeat_run_step(old_options, "gives each worker a core", workers=str(crowd.max_worker_count))
     if limit == "link":
-        return _transports_step(old_options)
+        return _transports_command_step(old_options)
     if limit != "exchange":
         return _next_step_after_compute_limit(campaign, old_options, document, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
-        return report_step(campaign, more=_WHAT_HELPS)  # workers without rows wait, whatever the settings
+        return report_command_step(
+            campaign, purpose_suffix=_WHAT_HELPS
+        )  # workers without rows wait, whatever the settings
     if not all(kind.owns_processes for kind in launchers_of_campaign(campaign)):
-        return report_step(campaign, more=_WHAT_HELPS)  # a running cluster has already read its settings
+        return report_command_step(
+            campaign, purpose_suffix=_WHAT_HELPS
+        )  # a running cluster has already read its settings
     baseline = [str(old_options[key]) for key in ("config", "configs") if key in old_options][:1]
     options = {"budget": _TUNING_BUDGET, **_add_chunk_option(_pick_options(old_options, _TUNE_KEYS), campaign)}
     return SuggestedCommand(("tune", *baseline), "looks for settings that make it faster", options)
@@ -92,20 +96,20 @@ def _next_step_after_compute_limit(
 ) -> SuggestedCommand:
     """The next command after a merge that cores or memory limit, which exchange settings cannot make faster.
 
-    It is a merge by the engine of ``auto`` if another one was used and memory is not the limit; else, on one host, the
-    report, which draws where the time goes, and on several hosts a forecast.
+    If another engine than that of ``auto`` was used and memory is not the limit, the command merges with that engine.
+    Else it writes a report on one host, which draws where the time goes, and makes a forecast on several hosts.
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.engine_descriptions() if engine.name == plan.engine), None)
     usual = engines.first_engine(device_memory=False, dask=not find_recorded_plane(plan.exchange).exchanges_by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
-        return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
+        return _repeat_run_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of_run(document)) == 1:
-        return report_step(campaign, more=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     try:
         gather_measurements([campaign], None)
     except MergeBenchError:
-        return report_step(campaign, more=_WHAT_HELPS)
+        return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
     workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of_run(document))
     size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
     return SuggestedCommand(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
@@ -128,10 +132,10 @@ def next_step_after_sweep(
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.is_of_service_job:  # no job may name a result to add to
-            return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
+            return _repeat_run_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
         does = f"adds {count_with_noun(more, 'block')}, as many as a verdict needs"
-        return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
-    return report_step(campaign)
+        return _repeat_run_step(old_options, does, launches=blocks, extend=str(campaign.folder))
+    return report_command_step(campaign)
 
 
 def next_step_after_command(
@@ -140,18 +144,18 @@ def next_step_after_command(
     """The next command after a campaign of a command; `documents` are in the order of its runs."""
     failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if campaign.head.options is None:
-        return report_step(campaign)
+        return report_command_step(campaign)
     if failed:
         return _next_step_after_failed_command(campaign, *min(failed, key=lambda each: _error_severity(each[1].code)))
     complete = max(one.measured.launches for one in documents)
     more = max((each.more_launches or 0 for each in comparisons), default=LEAST_FOR_INTERVAL - complete)
     if not 0 < more <= _MOST_MORE_LAUNCHES:  # of more than that, noise hides it
-        return report_step(campaign)
+        return report_command_step(campaign)
     needs = "a verdict needs" if comparisons else "a 95 % interval needs"
     if campaign.is_of_service_job:  # no job may name a result to add to
-        return _exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
+        return _repeat_exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
     does = f"adds {count_with_noun(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
-    return _exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
+    return _repeat_exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
 
 
 def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure) -> SuggestedCommand | None:
@@ -159,56 +163,59 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
         return None  # the error names what to change
     if error.code in _UNFINISHED:
         several = sum(each.planned_launches for each in campaign.runs) > 1
-        return _exec_step(campaign, "goes on where this was interrupted" if several else "measures again")
+        return _repeat_exec_step(campaign, "goes on where this was interrupted" if several else "measures again")
     if error.code == RecordsNotWritten.code:
-        return _exec_step(campaign, "measures again, once the disk has room for the records")
+        return _repeat_exec_step(campaign, "measures again, once the disk has room for the records")
     if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
-        return _exec_step(campaign, does, allow_no_baseline=True)
+        return _repeat_exec_step(campaign, does, allow_no_baseline=True)
     if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
-        config = {"configs": _config_as_typed(campaign, run)} if len(campaign.runs) > 1 else {}
-        return _exec_step(campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config)
-    return report_step(campaign)
+        config = {"configs": _config_as_user_typed(campaign, run)} if len(campaign.runs) > 1 else {}
+        return _repeat_exec_step(
+            campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config
+        )
+    return report_command_step(campaign)
 
 
-def _config_as_typed(campaign: Campaign, run: Run) -> str:
+def _config_as_user_typed(campaign: Campaign, run: Run) -> str:
     """The config of a run as ``--configs`` named it; else its path."""
     typed = str(_recorded_options(campaign).get("configs", "")).split(",")
     path = run.config.path or run.config.name
     return next((word for word in typed if Path(word).stem == run.config.name), path)
 
 
-def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> SuggestedCommand:
-    """The command that repeats a campaign of a command with some options changed; `does`: what it does, as a phrase."""
+def _repeat_exec_step(campaign: Campaign, purpose: str, **changed: str | bool) -> SuggestedCommand:
+    """The `exec` that repeats a campaign of a command with some options changed; `purpose`: what it does, a phrase."""
     old_options, command = _recorded_options(campaign), campaign.command
     dropped = {"command", "json", "dry_run", "details", "fresh", "extend", *changed}
     if campaign.is_of_service_job:
         dropped.add("results")  # the service's own folder
     options = {**_pick_options(old_options, old_options.keys() - dropped), **changed}
     words = tuple(command.argv) if command is not None and "named" not in options else ()  # a service knows it by name
-    return SuggestedCommand(("exec",), does, options, command_words=words)
+    return SuggestedCommand(("exec",), purpose, options, command_words=words)
 
 
 def next_step_after_tuning(
-    campaign: Campaign, result: TuningResult, *, written: Path | None, enough_seconds: float | None
+    campaign: Campaign, result: TuningResult, *, config_path: Path | None, seconds_to_decide: float | None
 ) -> SuggestedCommand:
-    """The next command after a tuning; a tuning with other limits does not resume this one.
+    """The next command after a tuning; a tuning with other limits starts anew instead of resuming this one.
 
-    `written`: the file of the config that was found; `enough_seconds`: the time in which all can be tried and judged.
+    `config_path`: the file of the config that the tuning found, None without one; `seconds_to_decide`: the time in
+    which all candidates can be tried and judged.
     """
     old_options, tuning = _recorded_options(campaign), campaign.plans[0].tune
-    budget = _budget_to_decide(campaign, result, enough_seconds)
-    if written is not None:
+    budget = _budget_to_decide_tuning(campaign, result, seconds_to_decide)
+    if config_path is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
-        return replace(_next_step_after_winner(campaign, result, written, old_options), note=note)
+        return replace(_next_step_after_winner(campaign, result, config_path, old_options), note=note)
     if tuning is None:
-        return report_step(campaign)
+        return report_command_step(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.unconfirmed_gains]
     inconclusive = bool(unjudged)
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
-    busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
+    busy = warned or len(launches_started_on_busy_host(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
     waits = can_wait_for_quiet_host(campaign) and "wait_for_quiet" not in old_options
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
@@ -219,7 +226,7 @@ def next_step_after_tuning(
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
         more |= {"wait_for_quiet": "5m"} if busy and waits else {}
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
-        return _tune_step(campaign, old_options, does + alternative, only=",".join(alone), **more)
+        return _repeat_tuning_step(campaign, old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
     quiet = result.baseline_differs_from_itself or (busy and bool(unsure))
     if quiet and waits:
@@ -232,65 +239,67 @@ def next_step_after_tuning(
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
         changed["budget"] = rounded_up_duration_text(
-            2 * seconds if quiet and waits and not result.has_tried_nothing else max(2 * seconds, enough_seconds or 0.0)
+            2 * seconds
+            if quiet and waits and not result.has_tried_nothing
+            else max(2 * seconds, seconds_to_decide or 0.0)
         )
     if changed:
-        return _tune_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
+        return _repeat_tuning_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""
-    return replace(report_step(campaign), note=note)
+    return replace(report_command_step(campaign), note=note)
 
 
 def _next_step_after_winner(
-    campaign: Campaign, result: TuningResult, written: Path, old_options: GivenOptions
+    campaign: Campaign, result: TuningResult, config_path: Path, old_options: GivenOptions
 ) -> SuggestedCommand:
     """The command that merges with the config that a tuning found, or compares it at sizes not measured yet."""
     if campaign.command is not None:
-        return _tuned_command_step(campaign, written, old_options)
+        return _measure_tuned_command_step(campaign, config_path, old_options)
     same = _add_chunk_option(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
     missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
     if not missing or None in missing:
-        return SuggestedCommand((), "merges with the config that was found", {"config": str(written), **same})
+        return SuggestedCommand((), "merges with the config that was found", {"config": str(config_path), **same})
     baseline = campaign.head.configs[0].path or f"{campaign.head.configs[0].name}.cfg"
-    both = {"configs": f"{baseline},{written}", "blocks": "6"}
+    both = {"configs": f"{baseline},{config_path}", "blocks": "6"}
     options = {**both, **_pick_options(same, _RUN_KEYS - {"chunk"}), "chunk": ",".join(map(str, missing))}
     return SuggestedCommand((), "compares both where the budget had no time to", options)
 
 
-def _tuned_command_step(campaign: Campaign, written: Path, old_options: GivenOptions) -> SuggestedCommand:
+def _measure_tuned_command_step(campaign: Campaign, config_path: Path, old_options: GivenOptions) -> SuggestedCommand:
     """The command that measures a command with the config that a tuning found for it."""
     kept = _pick_options(old_options, _COMMAND_KEYS)
     words = () if campaign.command is None else tuple(campaign.command.argv)
     does = "measures the command with the config that was found"
-    return SuggestedCommand(("exec",), does, {"config": str(written), **kept}, command_words=words)
+    return SuggestedCommand(("exec",), does, {"config": str(config_path), **kept}, command_words=words)
 
 
-def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: float | None) -> str:
-    """The ``--budget`` with which a tuning would decide what is open; empty if none is needed or known."""
+def _budget_to_decide_tuning(campaign: Campaign, result: TuningResult, seconds_to_decide: float | None) -> str:
+    """The ``--budget`` with which a tuning would decide on all candidates; empty if none is needed or known."""
     tuning = campaign.plans[0].tune
     seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
-    if tuning is None or enough_seconds is None or seconds is None or enough_seconds <= seconds or not open_still:
+    if tuning is None or seconds_to_decide is None or seconds is None or seconds_to_decide <= seconds or not open_still:
         return ""
-    return rounded_up_duration_text(enough_seconds)
+    return rounded_up_duration_text(seconds_to_decide)
 
 
 def next_step_after_recorded_tuning(campaign: Campaign) -> SuggestedCommand:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
     old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.has_tried_nothing):
-        return _tune_step(campaign, old_options, "continues it, and keeps what was measured")
+        return _repeat_tuning_step(campaign, old_options, "continues it, and keeps what was measured")
     workers = recorded_workers(campaign.launches)
     default = f"tuned-{make_safe_folder_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
-    written = Path(str(output)) if result.winner is not None and output is not None else None
-    enough_seconds = seconds_to_decide_candidates(campaign, Path(str(space)) if space else None)
-    return next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+    config_path = Path(str(output)) if result.winner is not None and output is not None else None
+    seconds_to_decide = seconds_to_decide_candidates(campaign, Path(str(space)) if space else None)
+    return next_step_after_tuning(campaign, result, config_path=config_path, seconds_to_decide=seconds_to_decide)
 
 
-def _error_severity(code: str) -> int:
-    """The rank of an error code by severity, the worst lowest."""
+def _error_severity(error_code: str) -> int:
+    """The severity of an error code as a number for sorting, the lowest for the worst."""
     codes = (WrongResult.code, GateNotMet.code, GateWithoutBaseline.code)
-    return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
+    return codes.index(error_code) if error_code in codes else len(codes) + (error_code in _UNFINISHED)
 
 
 def _next_step_after_error(
@@ -304,13 +313,13 @@ def _next_step_after_error(
         several = sum(each.planned_launches for each in campaign.runs) > 1
         return SuggestedCommand((), "goes on where this was interrupted" if several else "measures again", again)
     if code == WrongResult.code:
-        return _repeat_step(old_options, "compares every row, and names those that are wrong", verify="full")
+        return _repeat_run_step(old_options, "compares every row, and names those that are wrong", verify="full")
     if code == RecordsNotWritten.code:
         return SuggestedCommand((), "measures again, once the disk has room for the records", again)
     if code in (GateNotMet.code, GateWithoutBaseline.code):
         failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
         if any(failure.code == code for failure in failures):
-            return _transports_step(old_options, run)
+            return _transports_command_step(old_options, run)
         return _next_step_after_gate(campaign, old_options, run, error)
     return SuggestedCommand(("doctor",), "looks for problems of this host")
 
@@ -319,15 +328,15 @@ def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Ru
     """The next command after a comparison that did not pass its gate."""
     if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
-        return _repeat_step(old_options, does, allow_no_baseline=True)
+        return _repeat_run_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:
-        return report_step(campaign)
+        return report_command_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
     return SuggestedCommand(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
 
 
-def _transports_step(old_options: GivenOptions, run: Run | None = None) -> SuggestedCommand:
-    """The command that shows transports of the same cluster, or with `run` of the cluster of that run."""
+def _transports_command_step(old_options: GivenOptions, run: Run | None = None) -> SuggestedCommand:
+    """The `transports` command for the same cluster, or with `run` for the config and workers of that run."""
     options = _pick_options(old_options, _CLUSTER_KEYS if run is None else _CLUSTER_KEYS - {"config", "workers"})
     if run is not None:
         config = {"config": run.config.path or run.config.name} if {"config", "configs"} & set(old_options) else {}
@@ -336,13 +345,13 @@ def _transports_step(old_options: GivenOptions, run: Run | None = None) -> Sugge
     return SuggestedCommand(("transports",), does, {"available": True, **options})
 
 
-def report_step(*campaigns: Campaign, more: str = "") -> SuggestedCommand:
-    """The command that writes a report of `campaigns`; `more`: added to the phrase that says what it does."""
+def report_command_step(*campaigns: Campaign, purpose_suffix: str = "") -> SuggestedCommand:
+    """The command that writes a report of `campaigns`; `purpose_suffix`: what to add to the phrase on its purpose."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
-    return SuggestedCommand(words, f"draws everything on one page{more}", reports=True)
+    return SuggestedCommand(words, f"draws everything on one page{purpose_suffix}", reports=True)
 
 
-def export_command(campaign: Campaign) -> str:
+def timeline_export_command(campaign: Campaign) -> str:
     """The command line that writes the timelines of a campaign for Perfetto."""
     return SuggestedCommand(("export", str(campaign.folder)), "", {"format": "trace", "output": "trace.json"}).command
 
@@ -376,17 +385,19 @@ def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
     return old_options
 
 
-def _repeat_step(old_options: GivenOptions, does: str, **changed: str | bool) -> SuggestedCommand:
-    """The command that repeats a run with some options changed; without ``--extend``, unless `changed` has it."""
-    return SuggestedCommand((), does, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
+def _repeat_run_step(old_options: GivenOptions, purpose: str, **changed: str | bool) -> SuggestedCommand:
+    """The `run` that repeats a run with some options changed; without ``--extend``, unless `changed` contains it."""
+    return SuggestedCommand((), purpose, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
 
 
-def _tune_step(campaign: Campaign, old_options: GivenOptions, does: str, **changed: str) -> SuggestedCommand:
-    """The command that repeats a tuning with some options changed; `does`: what it does, as a phrase."""
+def _repeat_tuning_step(
+    campaign: Campaign, old_options: GivenOptions, purpose: str, **changed: str
+) -> SuggestedCommand:
+    """The `tune` that repeats a tuning with some options changed; `purpose`: what it does, as a phrase."""
     words = () if campaign.command is None else tuple(campaign.command.argv)
     baseline = [str(old_options["config"])] if "config" in old_options else []
     options = {**_pick_options(old_options, set(old_options) - {"config", "json", "fresh", *changed}), **changed}
-    return SuggestedCommand(("tune", *baseline), does, options, command_words=words)
+    return SuggestedCommand(("tune", *baseline), purpose, options, command_words=words)
 
 
 def _add_chunk_option(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import VerificationState
-from merge_bench.analysis.compare import compare_campaigns, metrics_of
+from merge_bench.analysis.compare import common_metrics, compare_campaigns
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
@@ -22,15 +22,15 @@ from merge_bench.report import run_sections as sections
 from merge_bench.report.command import (
     CommandRun,
     command_headline,
-    command_runs,
+    make_command_runs,
     write_command_details,
-    write_command_figures,
+    write_command_summary,
 )
 from merge_bench.report.next_step import (
-    export_command,
     next_step_after_command,
     next_step_after_run,
     next_step_after_sweep,
+    timeline_export_command,
 )
 from merge_bench.report.run_sections import write_energy
 from merge_bench.units import count_with_noun
@@ -55,13 +55,13 @@ def print_campaign_report(
     details: bool = True,
     file: TextIO | None = None,
     width: int | None = None,
-    above: Collection[WarningMessage] = (),
-    below: str = "",
+    warnings_above: Collection[WarningMessage] = (),
+    text_below: str = "",
 ) -> None:
     """Print the conclusion of `campaign`, and with `details` every table, on `file` (standard output).
 
-    `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
-    `file`, `width`: as of `print_page_at_exit`; `above`, `below`: as of `write_conclusion`.
+    `document`: that of `summarize_campaign`, made here if not given; `details`: every table of every run before the
+    conclusion; `file`, `width`: as of `print_page_at_exit`; `warnings_above`, `text_below`: as of `write_conclusion`.
     """
     summary = summarize_campaign(campaign) if document is None else document
     with print_page_at_exit(file, width) as page:
@@ -71,7 +71,13 @@ def print_campaign_report(
             if not isinstance(summary, SweepDocument) or campaign.command is not None:
                 page.add_paragraph("")
         write_conclusion(
-            page, campaign, run_documents(summary), summary.records, whole=details, above=above, below=below
+            page,
+            campaign,
+            run_documents(summary),
+            summary.records,
+            all_warnings=details,
+            warnings_above=warnings_above,
+            text_below=text_below,
         )
 
 
@@ -81,33 +87,33 @@ def write_run_details(page: PageBuilder, campaign: Campaign, run: Run, document:
         write_command_details(page, CommandRun(run.config.name, 0, run, document))
         return
     launches = aggregate.complete_launches(run)
-    mark = VerificationState(document.verification.state).figure_mark
+    mark = VerificationState(document.verification.state).unverified_mark
     sections.write_run_header(page, document)
     sections.write_import_origin(page, document)
     if launches:
-        sections.write_totals(page, document, mark)
+        sections.write_totals_with_interval(page, document, mark)
         if page.whole:  # text has it in the conclusion
             page.add_named_values(("Limited by", sections.describe_bottleneck(document)))
-        sections.write_iterations(page, launches, mark)
+        sections.write_iterations_table(page, launches, mark)
         if run.is_imported:
-            page.collect_footnote(f"workers, phases, link: {sections.why_figures_absent(document)}")
+            page.collect_footnote(f"workers, phases, link: {sections.why_worker_figures_absent(document)}")
         else:
-            sections.write_workers(page, document, aggregate.worker_figures(launches), mark)
+            sections.write_workers_table(page, document, aggregate.worker_figures(launches), mark)
             page.add_lazy_chart(lambda: merge.worker_bandwidth_chart(run))
             page.add_lazy_chart(lambda: merge.worker_phases_chart(run))
             if page.whole and not (chart := merge.timeline_chart(campaign, run)).is_empty:
                 page.add_lazy_chart(lambda: chart)
                 page.add_paragraph(
-                    f"For https://ui.perfetto.dev, with all recorded iterations: {export_command(campaign)}"
+                    f"For https://ui.perfetto.dev, with all recorded iterations: {timeline_export_command(campaign)}"
                 )
-            sections.write_pair_tables(page, launches, mark)
+            sections.write_worker_pair_tables(page, launches, mark)
             page.add_lazy_chart(lambda: merge.pair_rates_chart(run, document.lanes))
             sections.write_link_limit(page, document, mark)
-            sections.write_memory_rate(page, document, mark)
+            sections.write_memory_copy_rates(page, document, mark)
             write_energy(page, document, mark)
     sections.write_selected_transports(page, document.lanes, document.requested_transports)
-    sections.write_protocols(page, document.protocols)
-    sections.write_traffic(page, document.traffic)
+    sections.write_selected_protocols(page, document.protocols)
+    sections.write_counted_traffic(page, document.traffic)
     page.add_heading("Verification")
     sections.write_verification(page, document)
     page.add_collected_footnotes()
@@ -117,28 +123,30 @@ def write_conclusion(
     page: PageBuilder,
     campaign: Campaign,
     documents: Sequence[RunDocument],
-    records: str,
+    records_path: str,
     *,
-    whole: bool = False,
-    above: Collection[WarningMessage] = (),
-    below: str = "",
+    all_warnings: bool = False,
+    warnings_above: Collection[WarningMessage] = (),
+    text_below: str = "",
 ) -> None:
     """Put the conclusion of `campaign` on a page; `documents`: those of its runs.
 
-    `records`: the path of the records; `whole`: whether to put all warnings there, not only as many as a terminal has
-    room for; `above`: warnings that are printed above already; `below`: an error, or what gates found, that is printed
+    `all_warnings`: whether to show all warnings, or only as many as fit into a terminal; `warnings_above`: warnings
+    that are already printed above, and not repeated; `text_below`: an error or outcome of gates that will be printed
     below.
     """
     began = len(page.blocks)
     if campaign.command is not None:
-        step, room = _write_command_conclusion(page, campaign, documents, below), LINES
+        step, room = _write_command_conclusion(page, campaign, documents, text_below), LINES
     elif len(documents) == 1:
         step, room = next_step_after_run(campaign, documents[0]), LINES
         _write_run_conclusion(page, campaign.runs[0], documents[0])
     else:
-        step, room = _write_sweep_conclusion(page, campaign, documents, below), LINES // 2
+        step, room = _write_sweep_conclusion(page, campaign, documents, text_below), LINES // 2
         began = len(page.blocks)
-    for text in sections.error_lines([one for one in documents if one.error is None or one.error.message != below]):
+    for text in sections.error_lines(
+        [one for one in documents if one.error is None or one.error.message != text_below]
+    ):
         page.add_paragraph(text, "bold red")
     end = PageBuilder(plain=page.plain, whole=page.whole)
     if step is not None:
@@ -150,22 +158,22 @@ def write_conclusion(
             if quietly:
                 end.add_paragraph(f"      ({quietly})", "dim")
     if not page.whole:  # a report names them with the environment
-        end.add_unwrapped_line(f"Records: {records}{service_machine_suffix()}")
-    warnings = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in above))
+        end.add_unwrapped_line(f"Records: {records_path}{service_machine_suffix()}")
+    warnings = list(dict.fromkeys(each for one in documents for each in one.warnings if each not in warnings_above))
     if all(one.imported is not None for one in documents):  # the line above the figures says so
         warnings = [each for each in warnings if each.code != diagnostics.UNVERIFIED]
     if page.whole:
         sections.write_warnings_by_kind(page, warnings)
     else:
         used = height_in_lines([*page.blocks[began:], *end.blocks], COLUMNS)
-        _write_first_warnings(page, warnings, None if whole else room - used)
+        _write_first_warnings(page, warnings, None if all_warnings else room - used)
     page.sections[-1].blocks += end.blocks
 
 
 def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) -> tuple[str, bool]:
-    """A sentence on the outcome of runs, and whether they decided anything; empty if no sentence is enough.
+    """A sentence on the outcome of runs, and whether anything was decided; empty if one sentence is not enough.
 
-    Of a single run, the sentence has the figures and what limits it; of a comparison, the verdict.
+    The sentence on a single run has its figures and its bottleneck; that on a comparison has the verdict.
     """
     if len(documents) == 1:
         (document,) = documents
@@ -198,7 +206,7 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
 
 
 def _write_run_conclusion(page: PageBuilder, run: Run, document: RunDocument) -> None:
-    """Put what ran, the verification and the figures of one run on a page."""
+    """Put the description, the verification and the figures of one run on a page."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {document.run_id}", "bold cyan")
     page.add_paragraph(sections.describe_run(document))
@@ -213,16 +221,16 @@ def _write_run_conclusion(page: PageBuilder, run: Run, document: RunDocument) ->
     elif measured.launches or document.error is None or proof.state == VerificationState.WRONG.value:
         sections.write_verification(page, document)
     if measured.launches:
-        mark = None if document.imported is not None else VerificationState(proof.state).figure_mark
+        mark = None if document.imported is not None else VerificationState(proof.state).unverified_mark
         sections.write_time_and_rates_table(page, document, mark)
-        page.add_named_values(*_conclusion_values(document), row_mark=mark)
+        page.add_named_values(*_conclusion_rows(document), row_mark=mark)
         if page.whole:
             measured_phases, runs = merge.worker_phases_chart(run), [merge.LabelledRun(document.config.name, 0, run)]
             page.add_chart(merge.iteration_throughput_chart(runs) if measured_phases.is_empty else measured_phases)
 
 
-def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
-    """Names and texts of a run's phases, what limits the merge, its share of the link limit, and peak memory."""
+def _conclusion_rows(document: RunDocument) -> Iterable[tuple[str, str]]:
+    """Yield names and texts for a run's phases, bottleneck, share of the link limit, and peak memory."""
     plan, wall = RecordedPlan.from_options(document.plan), document.wall_seconds.median
     seconds = {name: getattr(document.phases_seconds, name) for name in aggregate.PHASES}
     if wall and None not in seconds.values():
@@ -237,19 +245,19 @@ def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
         limit = f"link limit of {format_gib(link.limit_bytes_per_second)} GiB/s at this size"
         share = "" if link.fraction is None else f"{sections.percent_of_limit(link.fraction)}% of the "
         over = f", over {', '.join(link.transports)}" if link.transports else ""
-        yield "Link", share + limit + over + (_why_unlike_bandwidth(document) if share else "")
+        yield "Link", share + limit + over + (_why_link_share_differs(document) if share else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)
-        times = sections.peak_per_input(most)
+        times = sections.peak_memory_per_input_byte(most)
         above = "" if times is None else f", {format_number(times)} × its input above imports"
         on_gpu = max((worker.device_peak for worker in peaks if worker.device_peak is not None), default=None)
         device = f"; {format_gib(on_gpu)} GiB of GPU memory" if on_gpu is not None else ""
         yield "Peak memory", f"{format_gib(most.peak)} GiB in a worker{above}{device}"
 
 
-def _why_unlike_bandwidth(document: RunDocument) -> str:
-    """Say why the share of the link limit is not bandwidth ÷ limit; empty where it is."""
+def _why_link_share_differs(document: RunDocument) -> str:
+    """Say why the share of the link limit differs from bandwidth ÷ link limit; empty if the two agree."""
     link, bandwidth = document.link, document.bandwidth_bytes_per_second
     if link is None:
         return ""
@@ -263,41 +271,42 @@ def _why_unlike_bandwidth(document: RunDocument) -> str:
 
 
 def _write_sweep_conclusion(
-    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], below: str
+    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], text_below: str
 ) -> SuggestedCommand | None:
     """Put a table of the runs, and a verdict on each config, on a page; returns the next command."""
     if not page.whole:
         write_runs_table(page, documents, campaign.run_labels)
-    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
-    comparisons = write_verdicts(page, [campaign], looks, below) if len(looks) > 1 else []
+    style_by_label = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
+    comparisons = write_verdicts(page, [campaign], style_by_label, text_below) if len(style_by_label) > 1 else []
     if page.whole:
         write_runs_table(page, documents, campaign.run_labels)
     return next_step_after_sweep(campaign, documents, comparisons)
 
 
 def _write_command_conclusion(
-    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], below: str
+    page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], text_below: str
 ) -> SuggestedCommand | None:
-    """Put what ran, its figures, and a verdict on each config on a page; returns the next command."""
+    """Put the command, its figures, and a verdict on each config on a page; returns the next command."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
-    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
-    write_command_figures(page, command_runs(campaign, documents, looks))
-    comparisons = write_verdicts(page, [campaign], looks, below) if len(documents) > 1 else []
+    style_by_label = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
+    write_command_summary(page, make_command_runs(campaign, documents, style_by_label))
+    comparisons = write_verdicts(page, [campaign], style_by_label, text_below) if len(documents) > 1 else []
     return next_step_after_command(campaign, documents, comparisons)
 
 
 def main_metric_name(campaigns: Sequence[Campaign]) -> str:
     """The name of the metric that a verdict on campaigns is about."""
-    return metrics_of(run for campaign in campaigns for run in campaign.runs)[0].name
+    return common_metrics(run for campaign in campaigns for run in campaign.runs)[0].name
 
 
 def write_verdicts(
-    page: PageBuilder, campaigns: Sequence[Campaign], looks: Mapping[str, int], below: str = ""
+    page: PageBuilder, campaigns: Sequence[Campaign], style_by_label: Mapping[str, int], text_below: str = ""
 ) -> list[Comparison]:
-    """Put the verdict on each run against its baseline, and a drawing of them, on a page; returns the comparisons.
+    """Put the verdict on each run against its baseline, and a chart of the verdicts, on a page.
 
-    `looks`: the number of each run's look in all drawings; `below`: an error, or what gates found, printed below.
+    Returns the comparisons. `style_by_label`: the number of each run's colour and marker in charts; `text_below`: as of
+    `write_conclusion`.
     """
     try:
         document = compare_campaigns(campaigns)
@@ -310,19 +319,19 @@ def write_verdicts(
         page.add_heading(f"Verdicts on {metric}")
     for comparison in comparisons:
         page.add_paragraph(comparing.title_of_comparison(comparison))
-        comparing.write_verdict(page, comparison, indent=2, text_below=below)
-    page.add_lazy_chart(lambda: merge.speedup_chart(document, metric, looks))
+        comparing.write_verdict(page, comparison, indent=2, text_below=text_below)
+    page.add_lazy_chart(lambda: merge.speedup_chart(document, metric, style_by_label))
     return comparisons
 
 
-def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage], room: int | None) -> None:
-    """Put as many warnings on a page as fit in `room` lines, but at least one; None: all of them."""
+def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage], max_lines: int | None) -> None:
+    """Put as many warnings on a page as fit in `max_lines` lines, but at least one; None: all warnings."""
     for at, caution in enumerate(warnings):
         lines = warning_paragraphs(caution)
-        if room is not None:
+        if max_lines is not None:
             left = len(warnings) - at
-            room -= height_in_lines(lines, COLUMNS)
-            if at and room < (left > 1):
+            max_lines -= height_in_lines(lines, COLUMNS)
+            if at and max_lines < (left > 1):
                 page.add_paragraph(
                     f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim"
                 )
@@ -331,11 +340,12 @@ def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage],
 
 
 def write_runs_table(
-    page: PageBuilder, documents: Sequence[RunDocument], names: Sequence[str], *, apart: bool = False
+    page: PageBuilder, documents: Sequence[RunDocument], run_names: Sequence[str], *, several_campaigns: bool = False
 ) -> None:
-    """Put a table on a page: a row for each run, with the options that differ and are not in the runs' `names`.
+    """Put a table on a page: a row for each run, with the options that differ and are not in the runs' `run_names`.
 
-    `apart`: whether the runs are of several campaigns; an option that one did not record is then no difference.
+    `several_campaigns`: whether the runs are of several campaigns; then an option that is missing in one of them is no
+    difference.
     """
     verified = all(one.verified for one in documents)
     page.add_heading(
@@ -343,13 +353,13 @@ def write_runs_table(
     )
     questions = [RecordedPlan.from_options(one.plan).question for one in documents]
     several = len(set(questions)) > 1
-    states = [VerificationState(one.verification.state).figure_mark or "verified" for one in documents]
+    states = [VerificationState(one.verification.state).unverified_mark or "verified" for one in documents]
     shares = [sections.percent_of_limit(one.link.fraction if one.link else None) for one in documents]
-    has_config = any(one.config.name in name for one, name in zip(documents, names, strict=True))
+    has_config = any(one.config.name in name for one, name in zip(documents, run_names, strict=True))
     page.add_table(
-        Column("Config" if has_config else "Run", names, text=True),
+        Column("Config" if has_config else "Run", run_names, text=True),
         Column("Question", questions if several else [], text=True),
-        *_option_columns(documents, names, {None} if apart else set()),
+        *_option_columns(documents, run_names, {None} if several_campaigns else set()),
         Column("Wall-clock\n(ms)", [format_ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [format_gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [format_gib(one.throughput_bytes_per_second.median) for one in documents]),
@@ -360,20 +370,24 @@ def write_runs_table(
     )
 
 
-def _option_columns(documents: Sequence[RunDocument], names: Sequence[str], ignored: set[None]) -> Iterator[Column]:
-    """Make a column for each option that differs between runs.
+def _option_columns(
+    documents: Sequence[RunDocument], run_names: Sequence[str], ignored_values: set[None]
+) -> Iterator[Column]:
+    """Yield a column for each option that differs between runs.
 
-    Without options that say how long runs were measured, and without those that the runs' `names` contain: the way of
-    each run, or with Dask's exchange, which has a shuffle and no timeline.
+    Left out are options about the length of the measurement, and those that `run_names` contain: engine and exchange,
+    and with the latter also shuffle and timeline, which only some exchanges have.
     """
     plans = [one.plan for one in documents]
-    in_names = {way for way in WAYS if all(str(plan.get(way)) in name for plan, name in zip(plans, names, strict=True))}
+    in_names = {
+        way for way in WAYS if all(str(plan.get(way)) in name for plan, name in zip(plans, run_names, strict=True))
+    }
     in_names |= {"shuffle", "timeline"} if "exchange" in in_names else set()
     for option in dict.fromkeys(name for plan in plans for name in plan):
         values = [plan.get(option) for plan in plans]
         if option in _OPTIONS_WITHOUT_COLUMN | in_names or any(isinstance(value, (dict, list)) for value in values):
             continue
-        if len({*values} - ignored) > 1:
+        if len({*values} - ignored_values) > 1:
             heading, *more = option.capitalize().split("_")
             cells = [
                 format_row_count(each) if isinstance(each, int) and not isinstance(each, bool) else format_cell(each)

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
-from merge_bench.analysis.documents import GpuEnergy, PairTransports, Protocols, RunDocument, Traffic, WorkerPeak
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_traffic
+from merge_bench.analysis.documents import (
+    CountedTraffic,
+    GpuEnergy,
+    PairTransports,
+    RunDocument,
+    SelectedProtocols,
+    WorkerPeakMemory,
+)
 from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.errors import WarningMessage
 from merge_bench.host.gpu import THROTTLING
@@ -33,7 +40,7 @@ ALL_WARNINGS = "All warnings"
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 
 
-def why_figures_absent(document: RunDocument) -> str:
+def why_worker_figures_absent(document: RunDocument) -> str:
     """Say why a run has no bandwidth or phases of workers."""
     if document.imported is not None:
         return "not in the imported text"
@@ -49,7 +56,7 @@ def hosts_of_run(document: RunDocument) -> list[str]:
 
 
 def write_run_header(page: PageBuilder, document: RunDocument) -> None:
-    """Put a heading, and names and values of what a run merged and how, on a page."""
+    """Put a heading on a page, and what a run merged and with which options, as names with values."""
     plan, config = RecordedPlan.from_options(document.plan), document.config
     facts = [
         ("Workers", format_cell(plan.workers) + _on_hosts_text(hosts_of_run(document))),
@@ -111,7 +118,7 @@ def _chunk_size_text(plan: RecordedPlan) -> str:
 
 
 def describe_run(document: RunDocument) -> str:
-    """A sentence on what a run merged, where, with which options, and how often."""
+    """A sentence with the tables of a run, its workers, hosts, engine, exchange and config, and its iterations."""
     plan, data = RecordedPlan.from_options(document.plan), document.measured.data_bytes
     what = merged_tables_text(plan) or _chunk_size_text(plan) + (
         " rows per chunk" if plan.rows_per_chunk is not None else ""
@@ -144,7 +151,7 @@ def _launch_counts_text(document: RunDocument) -> str:
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
-def write_time_and_rates_table(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
+def write_time_and_rates_table(page: PageBuilder, document: RunDocument, unverified_mark: str | None) -> None:
     printed = ", as printed" if document.imported is not None else ""
     parts = (
         ("Wall-clock", "ms", format_ms, document.wall_seconds),
@@ -159,19 +166,20 @@ def write_time_and_rates_table(page: PageBuilder, document: RunDocument, mark: s
             texts = [without if not both or None in both else "–".join(map(form, both)) for both, without in ends]
             cells.append((f"{name}{printed} ({unit})", form(spread.median), *texts))
     page.add_table(
-        *columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), row_mark=mark
+        *columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]),
+        row_mark=unverified_mark,
     )
 
 
-def write_totals(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
-    """Put a table of a run's wall-clock time and rates on a page, and a line about the interval."""
+def write_totals_with_interval(page: PageBuilder, document: RunDocument, unverified_mark: str | None) -> None:
+    """Put a table of a run's wall-clock time, throughput and bandwidth on a page, and a line about the interval."""
     page.add_heading("Totals (median over launches; quartiles, min and max over iterations)")
-    write_time_and_rates_table(page, document, mark)
+    write_time_and_rates_table(page, document, unverified_mark)
     write_interval_note(page, document)
 
 
 def write_interval_note(page: PageBuilder, document: RunDocument) -> None:
-    """Put a line about the interval of a run's medians on a page, or keep a note on why there is none."""
+    """Put a line about the 95 % interval of a run's medians on a page, or keep a note on why there is no interval."""
     wall, launches = document.wall_seconds, document.measured.launches
     if wall.ci95_ranks is None or wall.ci95_coverage is None:
         page.collect_footnote(f"95 % interval: needs at least 6 launches; this run has {launches}")
@@ -190,14 +198,16 @@ def percent_of_limit(share: float | None) -> str:
 
 
 def describe_bottleneck(document: RunDocument) -> str:
-    """A sentence on what limits the merge and how that is seen, or why the limit is not known."""
+    """A text with the bottleneck of a merge and its evidence, or why the bottleneck is not known."""
     bottleneck = document.bottleneck
     return (
-        f"unknown: {why_figures_absent(document)}" if bottleneck is None else f"{bottleneck.what}: {bottleneck.because}"
+        f"unknown: {why_worker_figures_absent(document)}"
+        if bottleneck is None
+        else f"{bottleneck.what}: {bottleneck.because}"
     )
 
 
-def write_iterations(page: PageBuilder, launches: Sequence[Launch], mark: str | None) -> None:
+def write_iterations_table(page: PageBuilder, launches: Sequence[Launch], unverified_mark: str | None) -> None:
     cells: list[Sequence[str]] = []
     for launch in launches:
         number = str(launch.index) if len(launches) > 1 else ""
@@ -213,25 +223,27 @@ def write_iterations(page: PageBuilder, launches: Sequence[Launch], mark: str | 
         cells = [*first, ["…" if any(column) else "" for column in zip(*first, *last, strict=True)], *last]
     page.add_heading("Iterations")
     headings = ("Launch", "Iteration", "Wall-clock\n(ms)", "Bandwidth\n(GiB/s)", "Throughput\n(GiB/s)", "")
-    page.add_table(*columns_from_rows(headings, cells, [5]), row_mark=mark)
+    page.add_table(*columns_from_rows(headings, cells, [5]), row_mark=unverified_mark)
     if long:
         page.add_paragraph(
             f"Shown: the first and last {_ROWS_AT_ENDS} of {count:,} iterations; the records contain all.", "dim"
         )
 
 
-def write_link_limit(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
+def write_link_limit(page: PageBuilder, document: RunDocument, unverified_mark: str | None) -> None:
     """Put the link limit of a worker, and the share of it that the exchange reached, on a page."""
     limits = document.link
     if limits is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
-        page.collect_footnote(f"link, transports: {why_figures_absent(document)}")
+        page.collect_footnote(f"link, transports: {why_worker_figures_absent(document)}")
         return
     page.add_heading("Link")
     if limits is None:
         page.add_named_values(
-            ("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), row_mark=mark
+            ("Link limit of a worker (GiB/s)", NULL),
+            ("Exchange speed (% of link limit)", NULL),
+            row_mark=unverified_mark,
         )
-        page.collect_footnote(f"link limit: {why_figures_absent(document)}")
+        page.collect_footnote(f"link limit: {why_worker_figures_absent(document)}")
         return
     limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.from_options(document.plan).pipeline
     shown = [
@@ -245,14 +257,14 @@ def write_link_limit(page: PageBuilder, document: RunDocument, mark: str | None)
     shown.append(("Exchange speed (% of link limit)", percent_of_limit(limits.fraction)))
     if pipelined:
         shown.append(("Wall-clock ÷ bytes at the link limit (×)", format_number(limits.wall_ratio)))
-    page.add_named_values(*shown, row_mark=mark)
+    page.add_named_values(*shown, row_mark=unverified_mark)
     if pipelined:
         page.add_paragraph(
             "Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim"
         )
 
 
-def write_memory_rate(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
+def write_memory_copy_rates(page: PageBuilder, document: RunDocument, unverified_mark: str | None) -> None:
     rates = document.memory_rate
     if rates is not None:
         page.add_heading("Memory")
@@ -260,7 +272,7 @@ def write_memory_rate(page: PageBuilder, document: RunDocument, mark: str | None
             ("Copy rate of a worker (GiB/s)", format_gib(rates.copy_bytes_per_second)),
             ("Partition (% of the copy rate)", percent_of_limit(rates.partition_fraction)),
             ("Join (% of the copy rate)", percent_of_limit(rates.join_fraction)),
-            row_mark=mark,
+            row_mark=unverified_mark,
         )
 
 
@@ -291,20 +303,20 @@ def write_verification(page: PageBuilder, document: RunDocument) -> None:
 
 
 def write_errors_and_warnings(
-    page: PageBuilder, documents: Sequence[RunDocument], others: Sequence[WarningMessage] = ()
+    page: PageBuilder, documents: Sequence[RunDocument], other_warnings: Sequence[WarningMessage] = ()
 ) -> None:
-    """Put the errors and warnings of all runs, and the warnings `others`, on a page, each once."""
+    """Put the errors and warnings of all runs, and `other_warnings`, on a page, each once."""
     errors = error_lines(documents)
     if errors:
         page.add_heading("Error")
     for text in errors:
         page.add_paragraph(text, "bold red")
     of_runs = [caution for one in documents for caution in one.warnings]
-    write_warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
+    write_warnings_by_kind(page, list(dict.fromkeys([*of_runs, *other_warnings])))
 
 
 def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[WarningMessage]) -> None:
-    """Put the first warnings of each kind, with remedies, and the number of further ones on a page."""
+    """Put the first warnings of each kind, with remedies, and the number of further warnings on a page."""
     if cautions:
         page.add_heading("Warnings")
     for code, alike in group_by_key(cautions, lambda caution: caution.code).items():
@@ -318,8 +330,8 @@ def write_warnings_by_kind(page: PageBuilder, cautions: Sequence[WarningMessage]
             page.add_paragraph(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
-def leaves_warnings_out(cautions: Sequence[WarningMessage]) -> bool:
-    """Whether `write_warnings_by_kind` would leave some of `cautions` out."""
+def omits_warnings(cautions: Sequence[WarningMessage]) -> bool:
+    """Whether `write_warnings_by_kind` would omit some of these warnings."""
     return any(len(alike) > _SHOWN_OF_A_KIND for alike in group_by_key(cautions, lambda caution: caution.code).values())
 
 
@@ -334,7 +346,9 @@ def error_lines(documents: Sequence[RunDocument]) -> list[str]:
     return lines
 
 
-def write_workers(page: PageBuilder, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+def write_workers_table(
+    page: PageBuilder, document: RunDocument, workers: Sequence[WorkerFigures], unverified_mark: str | None
+) -> None:
     shown = list(workers)
     if len(workers) > _MOST_WORKERS and not page.whole:
         slowest = sorted(workers, key=lambda w: (w.bandwidth.mean is None, w.bandwidth.mean or 0.0, w.rank))
@@ -359,12 +373,12 @@ def write_workers(page: PageBuilder, document: RunDocument, workers: Sequence[Wo
         Column("Received\n(rows)", [format_row_count(w.received_rows) for w in shown]),
         Column("Peak memory\n(GiB)", [format_gib(w.memory.peak) for w in shown]),
         Column("Peak above\nimports (GiB)", [format_gib(w.memory.above_imports) for w in shown]),
-        Column("of its\ninput (×)", [format_number(peak_per_input(w.memory)) for w in shown]),
+        Column("of its\ninput (×)", [format_number(peak_memory_per_input_byte(w.memory)) for w in shown]),
         Column("Device peak\n(GiB)", [format_gib(w.memory.device_peak) for w in shown] if on_gpu else []),
         Column("", [", ".join(text for _, text in remarks_of.get(w.rank, ())) for w in shown], text=True),
     ]
     page.add_heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
-    page.add_wide_table(who, speed, load, row_mark=mark)
+    page.add_wide_table(who, speed, load, row_mark=unverified_mark)
     if len(shown) < len(workers):
         page.add_paragraph(
             f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim"
@@ -372,24 +386,26 @@ def write_workers(page: PageBuilder, document: RunDocument, workers: Sequence[Wo
     columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
     lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
     if lacking:
-        page.collect_footnote(f"{', '.join(lacking)}: {why_figures_absent(document)}")
+        page.collect_footnote(f"{', '.join(lacking)}: {why_worker_figures_absent(document)}")
     if any(w.memory.peak is None for w in shown):
         page.collect_footnote("peak memory: not measured")
 
 
-def write_pair_tables(page: PageBuilder, launches: Sequence[Launch], mark: str | None) -> None:
+def write_worker_pair_tables(page: PageBuilder, launches: Sequence[Launch], unverified_mark: str | None) -> None:
     """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
-    traffic = worker_pair_figures(launches)
+    traffic = worker_pair_traffic(launches)
     if not traffic or not (
         sizes := rank_matrix_columns({pair: format_mib(figures.bytes) for pair, figures in traffic.items()})
     ):
         return
     page.add_heading("Pairs: data sent per iteration (MiB), from row to column")
-    page.add_table(*sizes, row_mark=mark)
+    page.add_table(*sizes, row_mark=unverified_mark)
     rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
     if rates:
         page.add_heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
-        page.add_table(*rank_matrix_columns({pair: format_gib(rate) for pair, rate in rates.items()}), row_mark=mark)
+        page.add_table(
+            *rank_matrix_columns({pair: format_gib(rate) for pair, rate in rates.items()}), row_mark=unverified_mark
+        )
 
 
 def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
@@ -399,11 +415,11 @@ def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
 
 
 def why_no_bandwidth(
-    launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, running: bool = False
+    launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, more_iterations_to_come: bool = False
 ) -> dict[int, str]:
-    """Why workers have no bandwidth, as texts by rank.
+    """Why workers have no bandwidth, as texts by rank; only ranks without a bandwidth are in it.
 
-    `running`: whether more iterations are to come.
+    `more_iterations_to_come`: whether the run is still going on.
     """
     sent: dict[int, list[tuple[int, int] | None]] = {}
     for launch in launches:
@@ -412,35 +428,44 @@ def why_no_bandwidth(
                 sizes = part.sent_bytes
                 sent.setdefault(part.rank, []).append(None if sizes is None else (sizes.left, sizes.right))
     lacking = [worker.rank for worker in workers if worker.bandwidth.mean is None]
-    none = "no figure yet" if running else NOT_MEASURED
-    return {rank: _what_was_sent(sent[rank]) if rank in sent else none for rank in lacking}
+    none = "no figure yet" if more_iterations_to_come else NOT_MEASURED
+    return {rank: _sent_frames_text(sent[rank]) if rank in sent else none for rank in lacking}
 
 
-def _what_was_sent(sent: Sequence[tuple[int, int] | None]) -> str:
-    """``sent no left rows in these 4 iterations``; `sent`: bytes of the left and right frame in each iteration."""
-    measured = [each for each in sent if each is not None]
-    if len(measured) < len(sent):
+def _sent_frames_text(sent_bytes: Sequence[tuple[int, int] | None]) -> str:
+    """What a worker did not send, as text: ``sent no left rows in these 4 iterations``.
+
+    `sent_bytes`: bytes of the left and the right frame in each iteration; None: not measured.
+    """
+    measured = [each for each in sent_bytes if each is not None]
+    if len(measured) < len(sent_bytes):
         return NOT_MEASURED
     left, right = (sum(frame) for frame in zip(*measured, strict=True))
     if left and right:
         return NOT_MEASURED
     what = "no right rows" if left else "no left rows" if right else "nothing"
-    return f"sent {what} in {'this iteration' if len(sent) == 1 else f'these {len(sent)} iterations'}"
+    return f"sent {what} in {'this iteration' if len(sent_bytes) == 1 else f'these {len(sent_bytes)} iterations'}"
 
 
-def peak_per_input(memory: WorkerPeak) -> float | None:
-    """Peak memory above imports ÷ bytes of the worker's input; None if either is not known."""
-    return memory.above_imports / memory.input if memory.above_imports is not None and memory.input else None
+def peak_memory_per_input_byte(peak_memory: WorkerPeakMemory) -> float | None:
+    """A worker's peak memory above that of its imports ÷ bytes of its input; None if either is not known."""
+    return (
+        peak_memory.above_imports / peak_memory.input
+        if peak_memory.above_imports is not None and peak_memory.input
+        else None
+    )
 
 
-def write_energy(page: PageBuilder, document: RunDocument, mark: str | None) -> None:
+def write_energy(page: PageBuilder, document: RunDocument, unverified_mark: str | None) -> None:
     """Put the energy of a merge, and a row for each GPU, on a page; nothing where no GPU or energy could be read."""
     energy = document.energy
     if energy is None or (energy.joules_per_merge is None and not energy.gpus and not energy.hosts):
         return
     page.add_heading("Energy and clocks during the timed iterations")
     of = f" ({energy.counts})" if energy.counts else ""
-    page.add_named_values(("Energy per merge (J)", format_number(energy.joules_per_merge) + of), row_mark=mark)
+    page.add_named_values(
+        ("Energy per merge (J)", format_number(energy.joules_per_merge) + of), row_mark=unverified_mark
+    )
     gpus = energy.gpus
     if gpus:
         several = len({gpu.host for gpu in gpus}) > 1
@@ -448,12 +473,12 @@ def write_energy(page: PageBuilder, document: RunDocument, mark: str | None) -> 
             Column("Host", [gpu.host for gpu in gpus] if several else [], text=True),
             Column("GPU", [str(gpu.index) for gpu in gpus]),
             Column("Energy per\nmerge (J)", [format_number(gpu.joules_per_merge) for gpu in gpus]),
-            Column("Mean power\n(W)", [_power_of_limit_text(gpu.watts, gpu.limit_watts) for gpu in gpus]),
-            Column("SM clock\n(MHz)", [_power_of_limit_text(gpu.sm_mhz, gpu.max_sm_mhz) for gpu in gpus]),
-            Column("Memory clock\n(MHz)", [_power_of_limit_text(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
+            Column("Mean power\n(W)", [_value_of_limit_text(gpu.watts, gpu.limit_watts) for gpu in gpus]),
+            Column("SM clock\n(MHz)", [_value_of_limit_text(gpu.sm_mhz, gpu.max_sm_mhz) for gpu in gpus]),
+            Column("Memory clock\n(MHz)", [_value_of_limit_text(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
             Column("Temperature\n(°C)", [format_cell(gpu.celsius) for gpu in gpus]),
             Column("Throttled", [_throttling_text(gpu) for gpu in gpus], text=True),
-            row_mark=mark,
+            row_mark=unverified_mark,
         )
         page.add_paragraph(
             "Power and clocks: of the most that the GPU may take. Clocks: as read before and after.", "dim"
@@ -464,14 +489,14 @@ def write_energy(page: PageBuilder, document: RunDocument, mark: str | None) -> 
             Column("Packages", [str(host.packages) for host in energy.hosts]),
             Column("Energy per\nmerge (J)", [format_number(host.joules_per_merge) for host in energy.hosts]),
             Column("Mean power\n(W)", [format_number(host.watts) for host in energy.hosts]),
-            row_mark=mark,
+            row_mark=unverified_mark,
         )
     for reason in energy.unknown:
         page.collect_footnote(f"energy unknown: {reason}")
 
 
-def _power_of_limit_text(value: float | None, limit: float | None) -> str:
-    """Watts with their limit: ``412 of 700``; without a limit the value alone."""
+def _value_of_limit_text(value: float | None, limit: float | None) -> str:
+    """A value of a GPU with its limit, in watts or MHz: ``412 of 700``; without a limit the value alone."""
     shown = NULL if value is None else f"{value:.0f}"
     return shown if limit is None else f"{shown} of {limit:.0f}"
 
@@ -485,7 +510,7 @@ def _throttling_text(gpu: GpuEnergy) -> str:
 
 
 def write_selected_transports(page: PageBuilder, lanes: Sequence[PairTransports], requested: Mapping[str, str]) -> None:
-    """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
+    """Put the configured and the selected UCX transports on a page; pairs with the same transports share a row."""
     if not lanes:
         return
     page.add_heading("Transports that UCX selected")
@@ -498,21 +523,21 @@ def write_selected_transports(page: PageBuilder, lanes: Sequence[PairTransports]
         page.add_paragraph(f"selected: {transports} (all {len(lanes)} pairs{where})")
         return
     rows = [
-        (_pairs_text([(lane.from_rank, lane.to_rank) for lane in alike]), placement, transports)
+        (_rank_pairs_text([(lane.from_rank, lane.to_rank) for lane in alike]), placement, transports)
         for (transports, placement), alike in groups.items()
     ]
     page.add_table(*columns_from_rows(("Pairs", "Placement", "Transports selected"), rows, range(3)))
 
 
-def write_protocols(page: PageBuilder, groups: Sequence[Protocols]) -> None:
+def write_selected_protocols(page: PageBuilder, protocols: Sequence[SelectedProtocols]) -> None:
     """Put a table of the protocols that UCX selected, by memory and message size, on a page."""
-    rows = [(one.pairs, each) for one in groups for each in one.ranges]
+    rows = [(one.pairs, each) for one in protocols for each in one.ranges]
     if not rows:
         return
-    several = len(groups) > 1
+    several = len(protocols) > 1
     page.add_heading("Protocols that UCX selected, by message size")
     page.add_table(
-        Column("Pairs", [_pairs_text(pairs) for pairs, _ in rows] if several else [], text=True),
+        Column("Pairs", [_rank_pairs_text(pairs) for pairs, _ in rows] if several else [], text=True),
         Column("Memory", [each.memory for _, each in rows], text=True),
         Column("Bytes", [_size_range_text(each) for _, each in rows]),
         Column("Protocol", [each.protocol + (" *" if each.estimated else "") for _, each in rows], text=True),
@@ -524,12 +549,12 @@ def write_protocols(page: PageBuilder, groups: Sequence[Protocols]) -> None:
         )
 
 
-def write_traffic(page: PageBuilder, counts: Sequence[Traffic]) -> None:
-    if not counts:
+def write_counted_traffic(page: PageBuilder, counted_traffic: Sequence[CountedTraffic]) -> None:
+    if not counted_traffic:
         return
-    hosts = list(dict.fromkeys(one.host for one in counts))
-    periods = [period for period in _PERIOD_HEADINGS if any(one.during == period for one in counts)]
-    by_key = {(one.host, one.during): one for one in counts}
+    hosts = list(dict.fromkeys(one.host for one in counted_traffic))
+    periods = [period for period in _PERIOD_HEADINGS if any(one.during == period for one in counted_traffic)]
+    by_key = {(one.host, one.during): one for one in counted_traffic}
     rows: list[list[str]] = []
     for host in hosts:
         counts_here = [by_key.get((host, period)) for period in periods]
@@ -548,10 +573,10 @@ def write_traffic(page: PageBuilder, counts: Sequence[Traffic]) -> None:
     )
 
 
-def _pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
+def _rank_pairs_text(rank_pairs: Sequence[tuple[int, int]]) -> str:
     """Pairs of ranks as text: ``0→1, 0→2``; of many, the first ones and their number."""
-    more = f", … ({len(pairs)} pairs)" if len(pairs) > _PAIRS_SHOWN else ""
-    return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
+    more = f", … ({len(rank_pairs)} pairs)" if len(rank_pairs) > _PAIRS_SHOWN else ""
+    return ", ".join(f"{a}→{b}" for a, b in rank_pairs[:_PAIRS_SHOWN]) + more
 
 
 def _size_range_text(sizes: UcxProtocolRange) -> str:

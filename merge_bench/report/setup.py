@@ -7,11 +7,17 @@ from typing import TextIO
 
 import msgspec
 
-from merge_bench.analysis.documents import CheckDocument, CheckedConfig, CheckedRelease, Protocols, TransportsDocument
+from merge_bench.analysis.documents import (
+    CheckedConfig,
+    ConfigCheckDocument,
+    SelectedProtocols,
+    TransportsDocument,
+    UcxReleaseCheck,
+)
 from merge_bench.config.check import BRINGS_CODE, ConfigCheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import WorkerBinding
-from merge_bench.report.run_sections import write_protocols, write_selected_transports
+from merge_bench.report.run_sections import write_selected_protocols, write_selected_transports
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import PageBuilder, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.streams import print_document
@@ -23,57 +29,59 @@ HEADINGS = ("Rank", "Worker", "Host", "GPU", "NUMA node\nof GPU", "NUMA nodes\no
 
 
 def print_config_check(
-    result: ConfigCheckResult,
-    releases: Mapping[str, ConfigCheckResult] | None = None,
+    checked: ConfigCheckResult,
+    other_releases: Mapping[str, ConfigCheckResult] | None = None,
     *,
     json_output: bool = False,
     file: TextIO | None = None,
 ) -> None:
     """Print how UCX reads each setting of a config, as a table or as one JSON document.
 
-    `releases`: how other releases of UCX read it, by version.
+    `other_releases`: how other releases of UCX read the config, by version.
     """
-    others = [_compare_release(result, other) for other in (releases or {}).values()]
+    others = [_check_other_release(checked, other) for other in (other_releases or {}).values()]
     if json_output:
-        print_document(msgspec.structs.replace(config_check_document(result), releases=others), indent=2)
+        print_document(msgspec.structs.replace(config_check_document(checked), releases=others), indent=2)
         return
-    settings, below = result.variables, [*result.error_messages, *result.warnings]
+    settings, below = checked.variables, [*checked.error_messages, *checked.warnings]
     rows = []
     for setting in settings:
         remark = "" if any(setting.message in text for text in below) else setting.message
         line = str(setting.line or "")
         rows.append((line, f"{setting.name}={setting.value}", setting.state, setting.source, remark))
     with print_page_at_exit(file) as page:
-        page.add_heading(f"{result.config.path} against UCX {result.ucx or '(none installed)'}")
+        page.add_heading(f"{checked.config.path} against UCX {checked.ucx or '(none installed)'}")
         page.add_table(*columns_from_rows(("Line", "Setting", "State", "Source", "Remark"), rows, range(1, 5)))
-        for conflict in result.conflicts:
+        for conflict in checked.conflicts:
             page.add_paragraph(f"{conflict.code} {conflict.message}", "yellow")
             page.add_paragraph(f"documented: {conflict.documented}", indent=4)
-        for text in result.warnings:
+        for text in checked.warnings:
             page.add_paragraph(f"warning {text}", "yellow")
-        for text in result.error_messages:
+        for text in checked.error_messages:
             page.add_paragraph(f"error {text}", "bold red")
         for other in others:
-            _write_release(page, other)
-        if result.ok:
-            warnings = len(result.conflicts) + len(result.warnings)
+            _write_release_differences(page, other)
+        if checked.ok:
+            warnings = len(checked.conflicts) + len(checked.warnings)
             remarks = sum(setting.state in _REMARKS for setting in settings)
             counts = [count_with_noun(warnings, "warning")] if warnings else []
             counts += [f"{count_with_noun(remarks, 'setting')} with a remark"] if remarks else []
             page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 
-def _compare_release(result: ConfigCheckResult, other: ConfigCheckResult) -> CheckedRelease:
-    """How another release of UCX reads the config of `result`."""
-    states = {(each.name, each.line): each.state for each in result.variables}
+def _check_other_release(checked: ConfigCheckResult, other_release: ConfigCheckResult) -> UcxReleaseCheck:
+    """How another release of UCX reads the config of `checked`: its verdict, and the settings in other states."""
+    states = {(each.name, each.line): each.state for each in checked.variables}
     differing = [
-        each for each in other.variables if each.source == "config" and states.get((each.name, each.line)) != each.state
+        each
+        for each in other_release.variables
+        if each.source == "config" and states.get((each.name, each.line)) != each.state
     ]
-    return CheckedRelease(ucx=other.ucx or "", ok=other.ok, variables=differing)
+    return UcxReleaseCheck(ucx=other_release.ucx or "", ok=other_release.ok, variables=differing)
 
 
-def _write_release(page: PageBuilder, release: CheckedRelease) -> None:
-    """Put what another release of UCX reads otherwise on a page."""
+def _write_release_differences(page: PageBuilder, release: UcxReleaseCheck) -> None:
+    """Put the settings that another release of UCX reads otherwise on a page."""
     reads = "reads these settings otherwise" if release.variables else "reads the config in the same way"
     page.add_paragraph(f"UCX {release.ucx} {reads}{'' if release.ok else ', and `run` refuses it'}")
     for variable in release.variables:
@@ -84,17 +92,17 @@ def _write_release(page: PageBuilder, release: CheckedRelease) -> None:
         )
 
 
-def config_check_document(result: ConfigCheckResult) -> CheckDocument:
+def config_check_document(checked: ConfigCheckResult) -> ConfigCheckDocument:
     """Make the document that ``check --json`` prints."""
-    config = result.config
-    return CheckDocument(
-        ok=result.ok,
+    config = checked.config
+    return ConfigCheckDocument(
+        ok=checked.ok,
         config=CheckedConfig(name=config.name, path=str(config.path), sha256=config.sha256),
-        ucx=result.ucx,
-        variables=list(result.variables),
-        conflicts=list(result.conflicts),
-        errors=list(result.error_messages),
-        warnings=list(result.warnings),
+        ucx=checked.ucx,
+        variables=list(checked.variables),
+        conflicts=list(checked.conflicts),
+        errors=list(checked.error_messages),
+        warnings=list(checked.warnings),
     )
 
 
@@ -107,7 +115,7 @@ def print_doctor_findings(
         page.add_heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
         rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.fact) for each in findings]
         page.add_table(*columns_from_rows(("Host", "Check", "State", "Found"), rows, range(4)))
-        write_bindings(page, bindings)
+        write_worker_bindings(page, bindings)
         wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
         if wrong:
             page.add_heading("Effects and remedies")
@@ -134,9 +142,9 @@ def print_transports(document: TransportsDocument, *, show_available: bool) -> N
         groups_of_pairs = []
         for ranges, alike in group_by_key(document.pairs, lambda pair: tuple(pair.protocols)).items():
             pairs = [(pair.from_rank, pair.to_rank) for pair in alike]
-            groups_of_pairs.append(Protocols(pairs=pairs, ranges=list(ranges)))
-        write_protocols(page, groups_of_pairs)
-        write_bindings(page, document.bindings)
+            groups_of_pairs.append(SelectedProtocols(pairs=pairs, ranges=list(ranges)))
+        write_selected_protocols(page, groups_of_pairs)
+        write_worker_bindings(page, document.bindings)
         if show_available:
             hosts = document.available
             groups = group_by_key(
@@ -148,7 +156,7 @@ def print_transports(document: TransportsDocument, *, show_available: bool) -> N
         page.add_warnings(document.warnings)
 
 
-def write_bindings(page: PageBuilder, bindings: Sequence[WorkerBinding]) -> None:
+def write_worker_bindings(page: PageBuilder, bindings: Sequence[WorkerBinding]) -> None:
     """Put a table of the workers with their GPUs, NUMA nodes and RDMA ports on a page, if there is a GPU or a port."""
     if not any(each.gpu is not None or each.ports or each.near for each in bindings):
         return

@@ -191,7 +191,7 @@ def list_results(service: ServiceContext, request: AuthorizedRequest) -> d.Resul
 def show_history(service: ServiceContext, request: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(request.value)
-    return load_history([service.results.path], most=query.pop("limit"), **query)
+    return load_history([service.results.path], most_series=query.pop("limit"), **query)
 
 
 def show_health(service: ServiceContext, request: AuthorizedRequest) -> d.ServiceHealth:

@@ -36,7 +36,7 @@ from tornado.netutil import bind_unix_socket
 from tornado.routing import Router
 from tornado.web import Application
 
-from merge_bench.analysis.published import published_beside
+from merge_bench.analysis.published import published_results_folders
 from merge_bench.cluster import signals, supervisor
 from merge_bench.config.files import make_user_cache_folder, open_regular_file
 from merge_bench.errors import RunFailed, UsageError
@@ -87,7 +87,7 @@ class ServiceResultsFolder(ResultsFolder):
     """
 
     def __init__(self, results: Path, runner: JobRunner, hold_seconds: float = HOLD_SECONDS) -> None:
-        super().__init__(results, other_folders=published_beside(results), hold_seconds=hold_seconds)
+        super().__init__(results, other_folders=published_results_folders(results), hold_seconds=hold_seconds)
         self._runner = runner
         self._recent_names: list[str] = []
 
@@ -407,7 +407,7 @@ def start_service(
     index = (
         ServiceResultsFolder(results, runner)
         if person is None
-        else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
+        else ResultsFolder(shown, other_folders=published_results_folders(shown), hold_seconds=HOLD_SECONDS)
     )
     service = ServiceContext(store, runner, JobRules(results, tables, commands), settings.limits, hosts, scheme, index)
     if person is not None:

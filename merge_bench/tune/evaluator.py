@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from merge_bench.analysis.compare import METRIC, METRICS, Metric, metrics_of_command
-from merge_bench.analysis.statistics import Effect, paired_effect
+from merge_bench.analysis.statistics import EffectEstimate, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import RecordedPlan
@@ -217,7 +217,7 @@ class PairedComparison:
             self.ratios.append(math.log(candidate_sample.value / reference_sample.value))
 
     @property
-    def effect(self) -> Effect | None:
+    def effect(self) -> EffectEstimate | None:
         """The paired effect: the estimated log-ratio of candidate to other; None before the first complete block."""
         return paired_effect(self.ratios) if self.ratios else None
 

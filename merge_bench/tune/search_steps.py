@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from merge_bench.analysis.statistics import Effect
-from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge_effects, least_launches
+from merge_bench.analysis.statistics import EffectEstimate
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge_effects, least_launches_for_significance
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -284,7 +284,7 @@ def confirm_or_repair_best(
 
 def blocks_needed_for_verdict(options: SearchOptions, size_count: int) -> int:
     """The number of blocks that a confirmation needs for a verdict at each of `size_count` problem sizes."""
-    return least_launches(alpha=options.alpha / size_count, paired=True)
+    return least_launches_for_significance(alpha=options.alpha / size_count, paired=True)
 
 
 def max_candidates_to_confirm(options: SearchOptions, size_count: int) -> int:
@@ -351,7 +351,7 @@ def confirm_candidates(
             comparisons[candidate][plan].add_block(sample, against)
     effects = {each: _effects_by_size(by_size) for each, by_size in comparisons.items()}
     pooled = [effect for by_size in effects.values() for effect in by_size]
-    judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
+    judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family_size=family))
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
     verdicts = {each: {judgement.verdict for judgement in judgements[each]} for each in candidates}
     accepted = [each for each, seen in verdicts.items() if Verdict.FASTER in seen and Verdict.SLOWER not in seen]
@@ -363,7 +363,7 @@ def confirm_candidates(
     return accepted[-1] if accepted else None, slower
 
 
-def _effects_by_size(comparisons: Sequence[PairedComparison]) -> list[Effect]:
+def _effects_by_size(comparisons: Sequence[PairedComparison]) -> list[EffectEstimate]:
     """The measured effect of a candidate at each problem size; an empty list if one of its launches failed."""
     effects = [
         comparison.effect for comparison in comparisons if comparison.effect is not None and not comparison.failures

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from msgspec.structs import replace
 
-from merge_bench.analysis.published import SettingEffect
+from merge_bench.analysis.published import PublishedSettingEffect
 from merge_bench.errors import print_message
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuningStepLine
@@ -310,7 +310,7 @@ def _problem_size_texts(campaign: Campaign) -> list[str]:
     return [plan_workload_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
-def write_published_effects(page: PageBuilder, effects: Sequence[SettingEffect]) -> None:
+def write_published_effects(page: PageBuilder, effects: Sequence[PublishedSettingEffect]) -> None:
     """Write published effects of single settings, as a table and as a bar chart."""
     page.start_section("Published effects of single settings")
     variables = [" ".join(f"{name}={value}" for name, value in each.variables.items()) for each in effects]
@@ -330,7 +330,7 @@ def write_published_effects(page: PageBuilder, effects: Sequence[SettingEffect])
         page.add_paragraph(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 
 
-def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
+def published_effects_chart(effects: Sequence[PublishedSettingEffect]) -> Chart:
     """Make the bar chart of published effects of single settings on throughput."""
     names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
     return bar_chart(

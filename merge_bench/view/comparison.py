@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.documents import CompareDocument, Comparison, Difference, Interval, Value
+from merge_bench.analysis.documents import CompareDocument, Comparison, MedianValue, PropertyDifference, RatioInterval
 from merge_bench.analysis.statistics.verdict import MOST
 from merge_bench.errors import stdout_and_stderr_are_same
 from merge_bench.units import count_with_noun
@@ -204,12 +204,12 @@ def verdict_columns(comparisons: Sequence[Comparison]) -> list[Column]:
     return columns_from_rows(("Verdict", "Speed-up", interval, "Launches", "p", "p (Holm)"), rows, (0,))
 
 
-def recorded_differences(document: CompareDocument, comparison: Comparison) -> list[Difference]:
+def recorded_differences(document: CompareDocument, comparison: Comparison) -> list[PropertyDifference]:
     """The differences in hosts, settings or versions that a document has for candidate and baseline of a comparison."""
     return [each for each in document.differences if each.pair == comparison.pair]
 
 
-def difference_columns(differences: Sequence[Difference]) -> list[Column]:
+def difference_columns(differences: Sequence[PropertyDifference]) -> list[Column]:
     rows = [
         (each.kind, each.name, format_cell(each.baseline_value), format_cell(each.candidate_value))
         for each in differences
@@ -245,7 +245,7 @@ def _launches_text(comparison: Comparison) -> str:
     return f"{counts}, not interleaved"
 
 
-def _launch_count_text(metric_value: Value | None) -> str:
+def _launch_count_text(metric_value: MedianValue | None) -> str:
     """The number of launches as text: ``6 (1 failed)``."""
     if metric_value is None:
         return NULL
@@ -254,7 +254,7 @@ def _launch_count_text(metric_value: Value | None) -> str:
     )
 
 
-def _interval_text(interval: Interval | None) -> str:
+def _interval_text(interval: RatioInterval | None) -> str:
     return format_interval(interval.low, interval.high) if interval is not None else format_interval()
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import FrameBandwidths
+from merge_bench.analysis.aggregate import BandwidthsByFrame
 from merge_bench.analysis.bottleneck import limit_of_overlapping_phases
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
@@ -31,18 +31,18 @@ def iteration(*workers: s.WorkerIteration) -> s.IterationLine:
 
 def test_bandwidth_of_a_worker_is_the_mean_of_its_frames() -> None:
     # 600 B / 2 s = 300 B/s, 500 B / 5 s = 100 B/s, (300 + 100) / 2 = 200 B/s.
-    assert aggregate.worker_bandwidth(worker(0, (600, 500), (2.0, 5.0, 6.0))) == FrameBandwidths(300.0, 100.0, 200.0)
+    assert aggregate.worker_bandwidth(worker(0, (600, 500), (2.0, 5.0, 6.0))) == BandwidthsByFrame(300.0, 100.0, 200.0)
 
 
 def test_a_frame_that_sent_nothing_has_no_bandwidth() -> None:
-    assert aggregate.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == FrameBandwidths(300.0, None, None)
+    assert aggregate.worker_bandwidth(worker(0, (600, 0), (2.0, 5.0, 6.0))) == BandwidthsByFrame(300.0, None, None)
 
 
 def test_a_broadcast_has_the_bandwidth_of_the_frame_that_is_sent() -> None:
     # Nobody sent left rows: 600 B / 2 s and 100 B / 1 s, harmonic mean 2 / (1/300 + 1/100) = 150 B/s.
     both = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (0, 100), (0.0, 1.0, 1.0)))
-    assert aggregate.frames_sent(both.workers) == (False, True)
-    assert aggregate.worker_bandwidth(both.workers[0], (False, True)) == FrameBandwidths(None, 300.0, 300.0)
+    assert aggregate.which_frames_were_sent(both.workers) == (False, True)
+    assert aggregate.worker_bandwidth(both.workers[0], (False, True)) == BandwidthsByFrame(None, 300.0, 300.0)
     assert aggregate.iteration_bandwidth(both) == pytest.approx(150.0)
     # If one worker sent left rows, there is no mean of the other, as in a shuffle.
     some = iteration(worker(0, (0, 600), (0.0, 2.0, 2.0)), worker(1, (100, 100), (1.0, 1.0, 2.0)))
@@ -106,7 +106,7 @@ def test_the_link_limits_before_the_cores_do(
 
 
 def test_what_was_not_measured_has_no_bandwidth() -> None:
-    assert aggregate.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == FrameBandwidths(None, None, None)
+    assert aggregate.worker_bandwidth(s.WorkerIteration(rank=0, seconds=1.0)) == BandwidthsByFrame(None, None, None)
 
 
 def test_over_workers_the_mean_is_harmonic() -> None:
@@ -130,8 +130,8 @@ def test_flight_rate_is_total_bytes_over_total_flight() -> None:
     # (300 + 100 + 500 + 100) B / (3 + 2) s = 200 B/s.
     both = iteration(worker(0, (300, 100), (2.0, 2.0, 3.0)), worker(1, (500, 100), (1.0, 1.0, 2.0)))
     assert aggregate.in_flight_bandwidth(NO_LAUNCH, both) == pytest.approx(200.0)
-    assert aggregate.link_fraction(Launch(0, link=LINK), both) == pytest.approx(0.8)
-    assert aggregate.link_fraction(NO_LAUNCH, both) is None
+    assert aggregate.link_limit_fraction(Launch(0, link=LINK), both) == pytest.approx(0.8)
+    assert aggregate.link_limit_fraction(NO_LAUNCH, both) is None
 
 
 def test_one_worker_has_no_link() -> None:
@@ -163,16 +163,16 @@ def test_the_share_of_the_copy_rate_is_that_of_the_worker_that_has_most_to_move(
     one = iteration(part(0, 0.4, 0.5, 100), part(1, 0.5, 0.2, 50))
     # 1000 and 500 B/s. Partition: 200 B in 0.2 s and in 0.4 s, of 0.5 s. Join: 300 rows of 1 B and 150, 0.3 s of 0.5 s.
     found = [memory(0, 100, [2.0, 1.0]), memory(1, 100, [2.0, 3.0])]
-    assert aggregate.copy_rate_fractions(one, found, 1.0) == pytest.approx((0.8, 0.6))
-    assert aggregate.copy_rate_fractions(one, found[:1], 1.0) == (None, None)
-    assert aggregate.copy_rate_fractions(iteration(), found, 1.0) == (None, None)
-    assert aggregate.worker_copy_rate(memory(0, 100, [])) is None
+    assert aggregate.memory_copy_rate_fractions(one, found, 1.0) == pytest.approx((0.8, 0.6))
+    assert aggregate.memory_copy_rate_fractions(one, found[:1], 1.0) == (None, None)
+    assert aggregate.memory_copy_rate_fractions(iteration(), found, 1.0) == (None, None)
+    assert aggregate.worker_memory_copy_rate(memory(0, 100, [])) is None
 
 
 def test_rows_that_nobody_receives_are_read_but_not_written() -> None:
     # Half of 300 B is received: the partition moves 100 + 50 and 200 + 100 B. At 1000 B/s that takes 0.15 and 0.3 s.
     one = iteration(part(0, 0.4, 0.5, 25), part(1, 0.5, 0.2, 50))
-    found = aggregate.copy_rate_fractions(one, [memory(0, 100, [1.0]), memory(1, 200, [1.0])], 1.0)
+    found = aggregate.memory_copy_rate_fractions(one, [memory(0, 100, [1.0]), memory(1, 200, [1.0])], 1.0)
     assert found == pytest.approx((0.6, 0.3))
 
 
@@ -180,10 +180,10 @@ def test_a_worker_without_rows_joins_at_the_others_rate() -> None:
     one = iteration(part(0, 0.4, 0.5, 100), part(1, 0.0, 0.2, 50))
     idle = s.WorkerMemory(rank=1, peak_bytes=1, input_bytes=0)
     # 1000 B/s. All 200 B are sent: 0.4 s of 0.4 s. Join: 300 rows of 1 B, 0.3 s of 0.5 s.
-    assert aggregate.copy_rate_fractions(one, [memory(0, 200, [1.0]), idle], 1.0) == pytest.approx((1.0, 0.6))
-    assert aggregate.copy_rate_fractions(one, [idle, idle], 1.0) == (None, None)
+    assert aggregate.memory_copy_rate_fractions(one, [memory(0, 200, [1.0]), idle], 1.0) == pytest.approx((1.0, 0.6))
+    assert aggregate.memory_copy_rate_fractions(one, [idle, idle], 1.0) == (None, None)
     unknown = s.WorkerMemory(rank=1, peak_bytes=1, input_bytes=5)
-    assert aggregate.copy_rate_fractions(one, [memory(0, 200, [1.0]), unknown], 1.0) == (None, None)
+    assert aggregate.memory_copy_rate_fractions(one, [memory(0, 200, [1.0]), unknown], 1.0) == (None, None)
 
 
 def test_link_limit_is_the_median_of_the_five_fastest_rounds() -> None:

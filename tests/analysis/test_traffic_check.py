@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.transports import carriers_of_pair, traffic_contradiction_warnings
+from merge_bench.analysis.transports import possible_transports_of_pair, traffic_contradiction_warnings
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
@@ -115,7 +115,7 @@ def test_protocols_are_believed_before_lanes() -> None:
     untold = [s.UcxProtocolRange(memory="host", first_bytes=0, protocol="rendezvous", transports="")]
     line = launch(lanes, {}, ranges=untold).lanes
     assert line is not None
-    assert carriers_of_pair(line.pairs[0], line) == {("cma", "memory"), ("tcp", "lo")}
+    assert possible_transports_of_pair(line.pairs[0], line) == {("cma", "memory"), ("tcp", "lo")}
 
 
 @pytest.mark.parametrize("missing", ["line", "lanes", "traffic"])

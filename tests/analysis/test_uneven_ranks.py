@@ -51,7 +51,7 @@ def test_even_workers_have_no_straggler() -> None:
 def test_a_slow_join_is_found() -> None:
     found = diagnostics.find_straggler({0: EVEN, 1: EVEN, 2: WorkerPhaseSeconds(1.0, 1.0, 2.5)})
     assert found is not None
-    assert (found.rank, found.phase, found.seconds, found.others, found.factor) == (2, "join", 2.5, 1.0, 2.5)
+    assert (found.rank, found.phase, found.seconds, found.others, found.slowdown_factor) == (2, "join", 2.5, 1.0, 2.5)
 
 
 def test_who_waits_is_not_the_straggler() -> None:
@@ -64,7 +64,7 @@ def test_who_waits_is_not_the_straggler() -> None:
 def test_a_slow_network_port_is_found() -> None:
     found = diagnostics.find_straggler({0: EVEN, 1: WorkerPhaseSeconds(1.0, 2.0, 1.0), 2: EVEN})
     assert found is not None
-    assert (found.rank, found.phase, found.factor) == (1, "exchange", 2.0)
+    assert (found.rank, found.phase, found.slowdown_factor) == (1, "exchange", 2.0)
 
 
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 50).map(float), min_size=2, max_size=30))
@@ -96,7 +96,7 @@ def test_a_slow_link_shows_in_pairs_only() -> None:
     rates = {(a, b): 5.0 if 2 in (a, b) else 100.0 for a in range(4) for b in range(4) if a != b}
     found = diagnostics.find_slow_link(rates, dict.fromkeys(range(4), "node0"))
     assert found == diagnostics.SlowLink(2, 5.0, 100.0)
-    assert found.factor == 20.0
+    assert found.slowdown_factor == 20.0
 
 
 def test_even_links_and_two_ranks_name_nobody() -> None:

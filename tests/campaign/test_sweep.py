@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare import compare_campaigns, least_blocks
+from merge_bench.analysis.compare import compare_campaigns, least_blocks_for_verdict
 from merge_bench.campaign import ProgressDisplay
 from merge_bench.campaign.campaign import dry_run_text, launch_label, run_sweep, too_few_blocks_sentence
 from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
@@ -250,7 +250,7 @@ def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> 
         }
         campaign = read_campaign(write_campaign(tmp_path / str(blocks), *interleaved(walls)))
         verdicts = {each.verdict for each in compare_campaigns([campaign]).comparisons if each.metric == "throughput"}
-        assert (verdicts == {"INCONCLUSIVE"}) == (blocks < least_blocks(campaign))
+        assert (verdicts == {"INCONCLUSIVE"}) == (blocks < least_blocks_for_verdict(campaign))
 
 
 def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:

@@ -59,7 +59,7 @@ def _dashboard(folder: Path, whole: Path) -> int:
     index = ResultsFolder(folder.parent)
     entries, cache = index.entries(), CampaignCache()
     loaded = cache.load(entries)
-    results_tab.campaigns_data_frame(entries, cache.known_figures)
+    results_tab.campaigns_data_frame(entries, cache.cached_figures)
     results_tab.make_results_content(loaded, metric="Throughput", axis_unit=results_tab.ABSOLUTE, dataset_names=())
     results_tab.make_results_content(loaded, metric="Bandwidth", axis_unit=results_tab.OF_LINK, dataset_names=())
     network_tab.make_network_content(loaded, ())

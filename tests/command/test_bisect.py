@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.statistics import Effect, paired_effect
+from merge_bench.analysis.statistics import EffectEstimate, paired_effect
 from merge_bench.analysis.statistics.verdict import ALPHA
 from merge_bench.command.bisect import ALIKE, LEAST, NO_TIME, Bisection, bisect_releases, planned_looks
 from merge_bench.command.bisect_campaign import changed_settings, expand_releases
@@ -26,7 +26,7 @@ NOISE = 0.04
 SEEDS = range(20)
 
 
-def measured(seed: int, seconds: Callable[[str], float]) -> Callable[[str, str, int], tuple[Effect, str]]:
+def measured(seed: int, seconds: Callable[[str], float]) -> Callable[[str, str, int], tuple[EffectEstimate, str]]:
     """Measures as a campaign would: more launches of a pair are added to those that it has."""
     numbers = random.Random(seed)
 
@@ -35,7 +35,7 @@ def measured(seed: int, seconds: Callable[[str], float]) -> Callable[[str, str, 
         noise = numbers.gauss(0.0, NOISE) - numbers.gauss(0.0, NOISE)
         return math.log(seconds(baseline) / seconds(candidate)) + noise
 
-    def measure(baseline: str, candidate: str, launches: int) -> tuple[Effect, str]:
+    def measure(baseline: str, candidate: str, launches: int) -> tuple[EffectEstimate, str]:
         effect = paired_effect([log_ratio(baseline, candidate, block) for block in range(launches)])
         return effect, f"{baseline}-{candidate}"
 
@@ -84,7 +84,7 @@ def test_without_noise_two_releases_need_six_launches_and_one_comparison() -> No
 def test_a_spent_budget_leaves_the_releases_that_are_certain() -> None:
     asked: list[tuple[str, str]] = []
 
-    def measure(baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
+    def measure(baseline: str, candidate: str, launches: int) -> tuple[EffectEstimate, str] | None:
         asked.append((baseline, candidate))
         if len(asked) > 2:
             return None

@@ -77,7 +77,7 @@ def test_releases_of_ucx_are_runs_of_a_command(
             assert launch.line is not None
             assert launch.line.workers[0].environment["LD_LIBRARY_PATH"] == f"{folder}/lib:/mine"
             assert launch.line.workers[0].environment["UCX_TLS"] == "self,sysv,posix"
-    (pair,) = select_run_pairs([campaign], anyway=False).pairs
+    (pair,) = select_run_pairs([campaign], allow_incomparable=False).pairs
     assert (pair.baseline.label, pair.candidate.label) == ("UCX 1.18.0", "UCX 1.22.0")
     assert not pair.is_aa_comparison
     assert "config a; 2 launches of each" in capsys.readouterr().out

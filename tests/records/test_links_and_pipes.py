@@ -14,7 +14,7 @@ from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.reader import read_campaign, read_campaign_line
 from merge_bench.records.timeline import read_timeline
 from merge_bench.records.writer import LOGS, RECORDS, CampaignWriter
-from merge_bench.report.page import write_html_page
+from merge_bench.report.page import write_html_report
 from tests.helpers.mutations import CAMPAIGNS
 
 
@@ -23,7 +23,7 @@ def test_a_report_is_not_written_through_a_link(tmp_path: Path) -> None:
     shutil.copytree(CAMPAIGNS / "run", folder)
     other.write_text("mine")
     (folder / "report.html").symlink_to(other)
-    page = write_html_page([read_campaign(folder)], None)
+    page = write_html_report([read_campaign(folder)], None)
     assert other.read_text() == "mine"
     assert not page.is_symlink()
     assert "<html" in page.read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.published import published_beside
+from merge_bench.analysis.published import published_results_folders
 from merge_bench.dashboard.live_tab import find_campaign_to_show
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED
@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:
 
 def test_published_results_are_there_before_any_run(tmp_path: Path) -> None:
     results = tmp_path / "not-yet"
-    entries = ResultsFolder(results, other_folders=published_beside(results)).entries()
+    entries = ResultsFolder(results, other_folders=published_results_folders(results)).entries()
     assert {entry.origin for entry in entries} == {"published"}
     assert {entry.kind for entry in entries} == {"import"}
     assert find_campaign_to_show(entries) is None

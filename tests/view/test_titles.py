@@ -10,7 +10,7 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.report.page.results import group_by_problem, source_runs
+from merge_bench.report.page.results import group_runs_by_problem, make_reported_runs
 from merge_bench.report.run import print_campaign_report
 from merge_bench.view.titles import (
     campaign_ids_by_label,
@@ -94,7 +94,7 @@ def test_each_question_has_a_line_in_the_conclusion(tmp_path: Path, capsys: pyte
 
 def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
     scripts = [Script(index=k, plan_index=k, plan=asked("q1", rows=10**size)) for k, size in enumerate((3, 4))]
-    found = group_by_problem(source_runs([read_campaign(write_campaign(tmp_path, *scripts))]))
+    found = group_runs_by_problem(make_reported_runs([read_campaign(write_campaign(tmp_path, *scripts))]))
     assert len(found) == 2
     assert all(name.startswith("h2o q1: ") for name in found)
 

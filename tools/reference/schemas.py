@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from merge_bench.analysis.documents import (
-    CheckDocument,
     CompareDocument,
+    ConfigCheckDocument,
     ConfigsDocument,
     DoctorDocument,
     RunDocument,
@@ -60,7 +60,7 @@ FILES: Mapping[str, Described] = {
     "probe": Described("probe … --json", (ProbeDocument, ReferencesDocument)),
     "transports": Described("transports --json", (TransportsDocument,)),
     "doctor": Described("doctor --json", (DoctorDocument,)),
-    "check": Described("check --json", (CheckDocument,)),
+    "check": Described("check --json", (ConfigCheckDocument,)),
     "configs": Described("configs --json", (ConfigsDocument,)),
     "jobs": Described("jobs … --json", (JobList, Job)),
 }

@@ -3,9 +3,9 @@
 Nothing is assumed normal and nothing is dropped.
 
 The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. Of one
-sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an `Effect` says
-how much better one config is than another: the ratio, its interval, its p value; `verdict` judges it. `docs/compare.md`
-has the formulas.
+sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an
+`EffectEstimate` says how much better one config is than another: the ratio, its interval, its p value; `verdict` judges
+it. `docs/compare.md` has the formulas.
 
 Effects are computed on logarithms of ratios that are larger than 1 where the candidate is better, so that exchanging
 baseline and candidate changes signs and nothing else, and ratios are never averaged.
@@ -43,7 +43,7 @@ FAR_OUT = 3.0
 
 
 @dataclass(frozen=True)
-class Interval:
+class MedianInterval:
     """A confidence interval of a median, from `low` to `high`, the values at `ranks` of the sorted sample, from 1.
 
     `coverage`: the exact probability that such an interval holds the median, for any continuous distribution.
@@ -79,7 +79,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> MedianInterval | None:
     """The rank-based confidence interval of the median, or ``None`` where there are too few values.
 
     The interval from the k-th smallest to the k-th largest of n values holds the median with probability
@@ -91,7 +91,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"{confidence} is no confidence")
     n = len(values)
-    interval: Interval | None = None
+    interval: MedianInterval | None = None
     tail = 0  # number of the 2**n outcomes with at most k - 1 values below the median
     ordered = sorted(values)
     for k in range(1, n // 2 + 1):
@@ -99,7 +99,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         coverage = 1.0 - 2 * tail / 2**n
         if coverage < confidence:
             break
-        interval = Interval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
+        interval = MedianInterval(ordered[k - 1], ordered[n - k], coverage, (k, n - k + 1))
     return interval
 
 
@@ -120,10 +120,10 @@ def harmonic_mean(values: Sequence[float]) -> float:
 
 
 def outlier_flags(values: Sequence[float]) -> tuple[bool, ...]:
-    """Whether each value lies more than `FAR_OUT` interquartile ranges outside the quartiles.
+    """Whether each value is an outlier: more than `FAR_OUT` interquartile ranges outside the quartiles.
 
-    Tukey, "Exploratory Data Analysis" (1977): 1.5 is "outside", 3 is "far out". They are flagged for a look,
-    never dropped. Fewer than 4 values flag nothing.
+    Tukey, "Exploratory Data Analysis" (1977): 1.5 is "outside", 3 is "far out". Outliers are flagged for a look,
+    never dropped. Of fewer than 4 values none is flagged.
     """
     if len(values) < 4:
         return (False,) * len(values)
@@ -137,14 +137,14 @@ EXACT = 100
 
 
 @dataclass(frozen=True)
-class Effect:
-    """The effect of a candidate config against a baseline, in natural logarithms of ratios.
+class EffectEstimate:
+    """The estimated effect of a candidate config against a baseline, in natural logarithms of ratios.
 
-    `points`: what people are shown, the log-ratio of each block; unpaired, of each candidate launch to the baseline's
-    median. `averages`: Walsh averages of the pairs, or differences of all pairs; ascending. `tail`: P(at most t of the
-    averages are positive) where there is no difference. `paired`: whether each point is a ratio within one block.
-    `launches`: how many values of the baseline and of the candidate are in it. `spread`: standard deviation of the
-    difference of one candidate and one baseline launch; None for a single one.
+    `points`: the values that are shown to people: the log-ratio of each block, or if unpaired of each candidate launch
+    to the baseline's median. `averages`: Walsh averages of the pairs, or differences of all pairs; ascending. `tail`:
+    for t = 0, 1, … the probability that at most t averages are positive where there is no difference. `paired`:
+    whether each point is a ratio within one block. `launches`: how many values of the baseline and of the candidate
+    were used. `spread`: standard deviation of the difference of one candidate and one baseline launch; None for one.
     """
 
     points: tuple[float, ...]
@@ -172,44 +172,51 @@ class Effect:
         return (self.averages[k - 1], self.averages[-k]) if k else None
 
     @property
-    def smaller_sample_launches(self) -> int:
-        """The number of launches in the smaller of the two samples, on which the verdict rests."""
+    def smaller_sample_size(self) -> int:
+        """The number of launches on the side with fewer of them, which decides about the verdict."""
         return min(self.launches)
 
 
-def paired_effect(log_ratios: Sequence[float]) -> Effect:
-    """The effect of a candidate whose launches share blocks with the baseline's: one log-ratio for each block.
+def paired_effect(log_ratios: Sequence[float]) -> EffectEstimate:
+    """Estimate the effect of a candidate from one log-ratio for each block, in which candidate and baseline ran.
 
-    Raises ValueError if there is none, or one is not finite.
+    Raises ValueError if there are no log-ratios, or one is not finite.
     """
-    points = _checked_finite(log_ratios)
+    points = _require_finite(log_ratios)
     n = len(points)
     averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(points, 2))
-    spread = math.sqrt(_squared_deviations(points) / (n - 1)) if n > 1 else None
-    return Effect(points, tuple(averages), signed_rank_tail(n), True, (n, n), spread)
+    spread = math.sqrt(_sum_of_squared_deviations(points) / (n - 1)) if n > 1 else None
+    return EffectEstimate(points, tuple(averages), signed_rank_distribution(n), True, (n, n), spread)
 
 
-def unpaired_effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
-    """The effect of a candidate whose launches share no blocks with the baseline's; logarithms, larger ones better.
+def unpaired_effect(baseline_logs: Sequence[float], candidate_logs: Sequence[float]) -> EffectEstimate:
+    """Estimate the effect of a candidate whose launches share no blocks with the baseline's.
 
-    Raises ValueError if one of them is empty, or a value is not finite.
+    Arguments: the logarithms of both sides' values, where larger is better. Raises ValueError if one side is empty, or
+    a value is not finite.
     """
-    old, new = _checked_finite(baseline), _checked_finite(candidate)
+    old, new = _require_finite(baseline_logs), _require_finite(candidate_logs)
     averages = sorted(b - a for a in old for b in new)
     middle = median(old)
     m, n = len(old), len(new)
-    spread = math.sqrt(2.0 * (_squared_deviations(old) + _squared_deviations(new)) / (m + n - 2)) if m + n > 2 else None
-    return Effect(tuple(b - middle for b in new), tuple(averages), rank_sum_tail(m, n), False, (m, n), spread)
+    spread = (
+        math.sqrt(2.0 * (_sum_of_squared_deviations(old) + _sum_of_squared_deviations(new)) / (m + n - 2))
+        if m + n > 2
+        else None
+    )
+    return EffectEstimate(
+        tuple(b - middle for b in new), tuple(averages), rank_sum_distribution(m, n), False, (m, n), spread
+    )
 
 
-def _squared_deviations(values: Sequence[float]) -> float:
-    """The sum of squared deviations from the mean; `statistics.variance` takes twenty times as long."""
+def _sum_of_squared_deviations(values: Sequence[float]) -> float:
+    """The sum of squared deviations from the mean; twenty times as fast as `statistics.variance`."""
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
-    """The values as a tuple; raises ValueError if there are none, or one is not finite."""
+def _require_finite(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the values as a tuple; raises ValueError if there are no values, or one is not finite."""
     if not values:
         raise ValueError("no values")
     if not all(map(math.isfinite, values)):
@@ -218,54 +225,57 @@ def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=512)
-def signed_rank_tail(n: int, exact: int = EXACT) -> tuple[float, ...]:
-    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0; counted for up to `exact`.
+def signed_rank_distribution(n: int, exact_limit: int = EXACT) -> tuple[float, ...]:
+    """The cumulative distribution of Wilcoxon's signed-rank statistic T: P(T ≤ t) for t = 0 … n (n + 1) ÷ 2.
 
-    Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
+    The `n` differences are symmetric about 0. Up to `exact_limit` differences the probabilities are exact: of the 2ⁿ
+    ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
     """
     most = n * (n + 1) // 2
-    if n > exact:
-        return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
+    if n > exact_limit:
+        return _normal_distribution(most, variance=n * (n + 1) * (2 * n + 1) / 24)
     ways = [1] + [0] * most
     for rank in range(1, n + 1):
         for total in range(most, rank - 1, -1):
             ways[total] += ways[total - rank]
-    return _cumulative_shares(ways)
+    return _cumulative_probabilities(ways)
 
 
 @lru_cache(maxsize=512)
-def rank_sum_tail(m: int, n: int, exact: int = EXACT) -> tuple[float, ...]:
-    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution; counted for up to `exact` on each side.
+def rank_sum_distribution(m: int, n: int, exact_limit: int = EXACT) -> tuple[float, ...]:
+    """The cumulative distribution of Mann and Whitney's rank-sum statistic U: P(U ≤ u) for u = 0 … m · n.
 
-    The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
+    The m and n values are from one distribution. Up to `exact_limit` values on each side the probabilities are exact:
+    the ways to reach each u are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
     """
     most = m * n
-    if max(m, n) > exact:
-        return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
+    if max(m, n) > exact_limit:
+        return _normal_distribution(most, variance=m * n * (m + n + 1) / 12)
     ways = [1] + [0] * most
     for i in range(1, m + 1):
         for total in range(most, n + i - 1, -1):
             ways[total] -= ways[total - n - i]
         for total in range(i, most + 1):
             ways[total] += ways[total - i]
-    return _cumulative_shares(ways)
+    return _cumulative_probabilities(ways)
 
 
-def critical_rank(tail: Sequence[float], alpha: float) -> int:
+def critical_rank(cumulative_probabilities: Sequence[float], alpha: float) -> int:
     """The largest rank k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
 
-    0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
+    `cumulative_probabilities`: P(≤ t) for t = 0, 1, … 0 where even the extreme outcome is more likely than `alpha`: too
+    few values.
     """
-    return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
+    return bisect.bisect_right(cumulative_probabilities, alpha / 2.0, hi=len(cumulative_probabilities) // 2)
 
 
-def _cumulative_shares(ways: Sequence[int]) -> tuple[float, ...]:
-    """The probability of each outcome or a smaller one, from the ways that lead to each outcome."""
-    total = sum(ways)
-    return tuple(count / total for count in accumulate(ways))
+def _cumulative_probabilities(outcome_counts: Sequence[int]) -> tuple[float, ...]:
+    """P(≤ t) for each outcome t = 0, 1, …; `outcome_counts`: in how many equally likely ways each outcome arises."""
+    total = sum(outcome_counts)
+    return tuple(count / total for count in accumulate(outcome_counts))
 
 
-def _normal_tail(most: int, *, variance: float) -> tuple[float, ...]:
-    """P(≤ t) for t = 0 … `most` by the normal approximation, with mean `most` ÷ 2."""
-    normal = NormalDist(most / 2, math.sqrt(variance))
-    return tuple(normal.cdf(t + 0.5) for t in range(most + 1))
+def _normal_distribution(largest_value: int, *, variance: float) -> tuple[float, ...]:
+    """P(≤ t) for t = 0 … `largest_value` by the normal approximation with mean `largest_value` ÷ 2."""
+    normal = NormalDist(largest_value / 2, math.sqrt(variance))
+    return tuple(normal.cdf(t + 0.5) for t in range(largest_value + 1))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
 
-from merge_bench.analysis.statistics import Effect
+from merge_bench.analysis.statistics import EffectEstimate
 
 ALPHA = 0.05
 """The chance of a false claim in a family of comparisons."""
@@ -35,7 +35,7 @@ EFFICIENCY = 3.0 / math.pi
 
 
 class Verdict(Enum):
-    """The verdict on a candidate. FAILED and WRONG are no matter of statistics: it crashed, or its result was wrong."""
+    """The verdict on a candidate. FAILED (launches crashed) and WRONG (wrong result) are no matter of statistics."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -57,9 +57,9 @@ class InconclusiveReason(Enum):
 class Judgement:
     """The verdict on one candidate, with its reason, interval and p value.
 
-    `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
-    `p_holm`: `Effect.p` after Holm's correction, at most 0.05 where his steps find a difference. `within`, `beyond`:
-    logarithms; what is equivalent lies within one, what is different beyond the other.
+    `reason`: why it is INCONCLUSIVE, else None. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches
+    are too few. `p_holm`: the p value after Holm's correction, at most 0.05 where Holm's steps find a difference.
+    `equivalence_bound`: the log-ratio within which sides are equivalent; `difference_bound`: beyond which they differ.
     """
 
     verdict: Verdict
@@ -67,56 +67,63 @@ class Judgement:
     interval: tuple[float, float] | None
     alpha: float
     p_holm: float
-    effect: Effect
-    within: float
-    beyond: float
+    effect: EffectEstimate
+    equivalence_bound: float
+    difference_bound: float
 
     @property
     def more_launches(self) -> int | None:
         """About how many more launches of each config would settle an INCONCLUSIVE verdict, if effect and spread stay.
 
-        ``None``: more than `MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
-        half an interval, and shrinks with the square root of the launches as all intervals do.
+        ``None``: not inconclusive, or more than `MOST`, as for an effect that is as large as the threshold. A noise
+        floor is mostly half an interval, and shrinks with the square root of the launches as all intervals do.
         """
         if self.reason is None:
             return None
         effect, size = self.effect, abs(self.effect.estimate)
-        needed = least_launches(alpha=self.alpha, paired=effect.paired)
+        needed = least_launches_for_significance(alpha=self.alpha, paired=effect.paired)
         if effect.spread is not None:
             launches = launches_needed(
-                effect=size, spread=effect.spread, threshold=self.within, alpha=self.alpha, paired=effect.paired
+                effect=size,
+                spread=effect.spread,
+                threshold=self.equivalence_bound,
+                alpha=self.alpha,
+                paired=effect.paired,
             )
             if launches is None:
                 return None
             needed = max(needed, launches)
-        if self.within <= size < self.beyond:
-            needed = max(needed, math.ceil(effect.smaller_sample_launches * (self.beyond / size) ** 2))
-        return max(1, needed - effect.smaller_sample_launches) if needed <= MOST else None
+        if self.equivalence_bound <= size < self.difference_bound:
+            needed = max(needed, math.ceil(effect.smaller_sample_size * (self.difference_bound / size) ** 2))
+        return max(1, needed - effect.smaller_sample_size) if needed <= MOST else None
 
 
-def holm_adjusted_p_values(p_values: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
+def holm_adjusted_p_values(p_values: Sequence[float], *, family_size: int | None = None) -> tuple[float, ...]:
     """Holm's adjusted p values: the running maximum of (k - j) · p over the ascending p, j = 0 … k - 1, at most 1.
 
-    `family`: how many comparisons were meant to be made, if some have no p value; they count as if theirs were 1.
+    `family_size`: how many comparisons were meant to be made; those without a p value count as if it were 1.
     """
-    k = _family_size(len(p_values), family)
+    k = _checked_family_size(len(p_values), family_size)
     adjusted = [1.0] * len(p_values)
     highest = 0.0
-    for step, index in enumerate(_ascending_indexes(p_values)):
+    for step, index in enumerate(_indexes_by_p_value(p_values)):
         highest = max(highest, (k - step) * p_values[index])
         adjusted[index] = min(1.0, highest)
     return tuple(adjusted)
 
 
-def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int | None = None) -> tuple[float, ...]:
-    """The level that each p value is compared with: α ÷ (k - j) at step j, after the first that fails the same level.
+def holm_significance_levels(
+    p_values: Sequence[float], *, alpha: float = ALPHA, family_size: int | None = None
+) -> tuple[float, ...]:
+    """The significance level for each p value in Holm's procedure: α ÷ (k - j) at step j of the ascending p values.
 
-    Equal p values share the step of the first of them: they pass or fail together, in whichever order they came.
+    After the first p value that fails, the level stays the same. Equal p values share the step of the first of them:
+    they pass or fail together, in whichever order they came.
     """
-    k = _family_size(len(p_values), family)
+    k = _checked_family_size(len(p_values), family_size)
     levels = [alpha] * len(p_values)
     level, last = alpha, -1.0
-    for step, index in enumerate(_ascending_indexes(p_values)):
+    for step, index in enumerate(_indexes_by_p_value(p_values)):
         if last <= level and p_values[index] != last:
             level = alpha / (k - step)
         last = p_values[index]
@@ -125,12 +132,12 @@ def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int 
 
 
 def judge_effects(
-    effects: Sequence[Effect],
+    effects: Sequence[EffectEstimate],
     *,
     threshold: float,
-    floors: Sequence[float | None] | None = None,
+    noise_floors: Sequence[float | None] | None = None,
     alpha: float = ALPHA,
-    family: int | None = None,
+    family_size: int | None = None,
 ) -> tuple[Judgement, ...]:
     """Judge the effects of one family of comparisons; returns the judgement of each.
 
@@ -138,62 +145,69 @@ def judge_effects(
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
     becomes when baseline and candidate change places. Else INCONCLUSIVE.
 
-    `threshold`: t, 0.02 for 2 %. `floors`: of each effect the noise floor, or None; it raises what counts as a
-    difference, and not what counts as equivalent: noise would make everything alike. `family`: how many comparisons
+    `threshold`: t, 0.02 for 2 %. `noise_floors`: of each effect the noise floor, or None; it raises the bound for a
+    difference, and not that for equivalence: noise would make everything alike. `family_size`: how many comparisons
     were meant to be made, if more than `effects`.
     """
-    k = _family_size(len(effects), family)
+    k = _checked_family_size(len(effects), family_size)
     p_values = [effect.p_value for effect in effects]
-    levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm_adjusted_p_values(p_values, family=k)
-    within = math.log1p(threshold)
+    levels, adjusted = (
+        holm_significance_levels(p_values, alpha=alpha, family_size=k),
+        holm_adjusted_p_values(p_values, family_size=k),
+    )
+    equivalence_bound = math.log1p(threshold)
     judgements = []
-    for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
-        beyond = math.log1p(max(threshold, floor or 0.0))
-        level_of_claim = level if abs(effect.estimate) >= within else alpha / k
+    for effect, floor, level, p_holm in zip(
+        effects, noise_floors or [None] * len(effects), levels, adjusted, strict=True
+    ):
+        difference_bound = math.log1p(max(threshold, floor or 0.0))
+        level_of_claim = level if abs(effect.estimate) >= equivalence_bound else alpha / k
         interval = effect.interval(level_of_claim)
-        verdict, reason = _verdict_of_interval(effect.estimate, interval, within, beyond)
-        judgements.append(Judgement(verdict, reason, interval, level_of_claim, p_holm, effect, within, beyond))
+        verdict, reason = _verdict_of_interval(effect.estimate, interval, equivalence_bound, difference_bound)
+        judgements.append(
+            Judgement(verdict, reason, interval, level_of_claim, p_holm, effect, equivalence_bound, difference_bound)
+        )
     return tuple(judgements)
 
 
-def noise_floor(effect: Effect) -> float:
+def noise_floor(effect: EffectEstimate) -> float:
     """The noise that an A/A comparison, of a config with itself, shows: 0.01 for 1 %.
 
-    The smallest threshold at which this very comparison is EQUIVALENT, as it should be: exp of the far end of its
-    interval, minus 1; with too few launches for an interval, of its largest log-ratio.
+    That is the smallest threshold at which the comparison is EQUIVALENT, as it should be: exp of the far end of its
+    interval, minus 1; with too few launches for an interval, exp of its largest log-ratio, minus 1.
     """
     interval = effect.interval(ALPHA)
     return math.expm1(max(map(abs, effect.points if interval is None else interval)))
 
 
 def _verdict_of_interval(
-    estimate: float, interval: tuple[float, float] | None, within: float, beyond: float
+    estimate: float, interval: tuple[float, float] | None, equivalence_bound: float, difference_bound: float
 ) -> tuple[Verdict, InconclusiveReason | None]:
     if interval is None:
         return Verdict.INCONCLUSIVE, InconclusiveReason.UNDERPOWERED
     low, high = interval
-    if -within <= low and high <= within:
+    if -equivalence_bound <= low and high <= equivalence_bound:
         return Verdict.EQUIVALENT, None
-    if low <= 0.0 <= high or abs(estimate) < within:
+    if low <= 0.0 <= high or abs(estimate) < equivalence_bound:
         return Verdict.INCONCLUSIVE, InconclusiveReason.WIDE
-    if abs(estimate) < beyond:
+    if abs(estimate) < difference_bound:
         return Verdict.INCONCLUSIVE, InconclusiveReason.NOISE
     return Verdict.FASTER if low > 0.0 else Verdict.SLOWER, None
 
 
-def _ascending_indexes(p_values: Sequence[float]) -> list[int]:
+def _indexes_by_p_value(p_values: Sequence[float]) -> list[int]:
     """The indexes of the p values, the smallest p first."""
     return sorted(range(len(p_values)), key=p_values.__getitem__)
 
 
-def _family_size(effects: int, family: int | None) -> int:
-    k = max(1, effects) if family is None else family
-    if k < effects:
-        raise ValueError(f"a family of {k} has no {effects} comparisons")
+def _checked_family_size(effect_count: int, family_size: int | None) -> int:
+    k = max(1, effect_count) if family_size is None else family_size
+    if k < effect_count:
+        raise ValueError(f"a family of {k} has no {effect_count} comparisons")
     return k
 
 
-def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
+def least_launches_for_significance(*, alpha: float = 0.05, paired: bool = True) -> int:
     """The fewest launches of each config with which anything could be significant at level α.
 
     The most extreme outcome of n pairs has p = 2 ÷ 2ⁿ, of n and n launches 2 ÷ (2n over n); of k comparisons Holm
@@ -208,7 +222,7 @@ def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
 
 
 def can_reach_significance(baseline_launches: int, candidate_launches: int, *, alpha: float = 0.05) -> bool:
-    """Whether any difference of so many launches that were not interleaved could be significant at level α."""
+    """Whether so many launches, not interleaved, could show any difference that is significant at level `alpha`."""
     return 2.0 / math.comb(baseline_launches + candidate_launches, baseline_launches) <= alpha
 
 
@@ -230,24 +244,27 @@ def launches_needed(
     """
     if spread < 0.0 or threshold < 0.0:
         raise ValueError("a spread or a threshold is not negative")
-    first = least_launches(alpha=alpha, paired=paired)
+    first = least_launches_for_significance(alpha=alpha, paired=paired)
     z = NormalDist().inv_cdf(1.0 - alpha / 2.0)
     small = z * z / (2.0 if paired else 4.0)
 
-    def reaches_power(n: int) -> bool:
-        error = spread / math.sqrt(n * EFFICIENCY)
-        half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
+    def reaches_power(launches: int) -> bool:
+        error = spread / math.sqrt(launches * EFFICIENCY)
+        half_width = z * spread / math.sqrt((launches - small) * EFFICIENCY) if launches > small else math.inf
         return _verdict_probability(effect, error, half_width, threshold) >= POWER
 
     launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=reaches_power)
     return launches + 1 if launches <= MOST else None
 
 
-def _verdict_probability(effect: float, error: float, half_width: float, threshold: float) -> float:
-    """The probability of a verdict other than INCONCLUSIVE; `error`: standard error of the estimate `effect`."""
-    if error == 0.0:
+def _verdict_probability(effect: float, standard_error: float, half_width: float, threshold: float) -> float:
+    """The probability of a verdict other than INCONCLUSIVE, for a true log-ratio `effect`.
+
+    `standard_error`: of its estimate; `half_width`: of the interval.
+    """
+    if standard_error == 0.0:
         return float(abs(effect) != threshold)
-    estimate = NormalDist(effect, error)
+    estimate = NormalDist(effect, standard_error)
     beyond = max(half_width, threshold)
     probability = 1.0 - estimate.cdf(beyond) + estimate.cdf(-beyond)
     within = threshold - half_width

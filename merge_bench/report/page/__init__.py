@@ -25,31 +25,31 @@ PICTURE_FORMATS = ("png", "svg")
 
 
 @dataclass(frozen=True)
-class ReportFiles:
-    """The paths that a report is written to, None where one was not asked for; `figures` is a folder."""
+class ReportPaths:
+    """The paths to which a report is written: HTML page, Markdown, and a folder of figures; None: not requested."""
 
     page: Path
     markdown: Path | None
     figures: Path | None
 
 
-def write_html_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
+def write_html_report(campaigns: Sequence[Campaign], path: Path | None) -> Path:
     """Write the report of campaigns as an HTML page, by default in the first campaign's folder; returns its path.
 
     Raises
     ------
     UsageError
-        If it cannot be written there.
+        If the page cannot be written there.
     """
-    outputs = ReportFiles(path or campaigns[0].folder / REPORT, None, None)
-    check_report_files(outputs, campaigns)
+    output_paths = ReportPaths(path or campaigns[0].folder / REPORT, None, None)
+    check_report_files(output_paths, campaigns)
     from merge_bench.report.page import html
     from merge_bench.report.page.build import PublishedReferences, build_report
 
     page = html.render_report(build_report(campaigns, PublishedReferences(), read_ucx_defaults(campaigns)))
-    if problems := _write_text_file(outputs.page, page):
+    if problems := _write_text_file(output_paths.page, page):
         raise UsageError(f"cannot write the report: {problems[0]}")
-    return outputs.page
+    return output_paths.page
 
 
 def refuse_repeated_campaigns(campaigns: Sequence[Campaign]) -> None:
@@ -59,25 +59,27 @@ def refuse_repeated_campaigns(campaigns: Sequence[Campaign]) -> None:
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
 
 
-def check_report_files(outputs: ReportFiles, campaigns: Sequence[Campaign]) -> None:
+def check_report_files(output_paths: ReportPaths, campaigns: Sequence[Campaign]) -> None:
     """Raise UsageError if a file of the report cannot be written, or would replace records."""
-    needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
+    needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if output_paths.figures else [])
     for what, library in needed:
         require_library(library, "dashboard", what)
-    files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
+    files = [("--output", output_paths.page)] + (
+        [("--markdown", output_paths.markdown)] if output_paths.markdown else []
+    )
     for option, path in files:
         check_output_file(option, path)
         taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
         if taken or path.resolve().name == RECORDS:
             raise UsageError(f"{option} {path} is a records file, which is never overwritten; choose another file")
-    if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
-        raise UsageError(f"two options write to {outputs.page}; choose different files")
-    if outputs.figures is not None:
+    if output_paths.markdown is not None and output_paths.markdown.resolve() == output_paths.page.resolve():
+        raise UsageError(f"two options write to {output_paths.page}; choose different files")
+    if output_paths.figures is not None:
         try:
-            outputs.figures.mkdir(exist_ok=True)
+            output_paths.figures.mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--figures: cannot create {outputs.figures}: {error.strerror}") from error
-        check_output_file("--figures", outputs.figures / "figure-01.png")
+            raise UsageError(f"--figures: cannot create {output_paths.figures}: {error.strerror}") from error
+        check_output_file("--figures", output_paths.figures / "figure-01.png")
 
 
 def read_ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
@@ -93,22 +95,22 @@ def read_ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None
     return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
-def write_report(report: ReportContent, outputs: ReportFiles) -> int:
+def write_report(report: ReportContent, output_paths: ReportPaths) -> int:
     """Write the files of a report, and print why any could not be written; returns the exit status."""
     from merge_bench.report.page import html
     from merge_bench.view import markdown
 
     problems: list[str] = []
     pictures: Mapping[int, str] = {}
-    if outputs.figures is not None:
-        pictures, problems = _write_figures(report, outputs.figures)
-        print_message(f"wrote {len(pictures)} figures to {outputs.figures}")
-    if outputs.markdown is not None:
-        folder = outputs.markdown.resolve().parent
+    if output_paths.figures is not None:
+        pictures, problems = _write_chart_images(report, output_paths.figures)
+        print_message(f"wrote {len(pictures)} figures to {output_paths.figures}")
+    if output_paths.markdown is not None:
+        folder = output_paths.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
-        problems += _write_text_file(outputs.markdown, markdown.render_report(report, linked))
-    problems += _write_text_file(outputs.page, html.render_report(report))
-    for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
+        problems += _write_text_file(output_paths.markdown, markdown.render_report(report, linked))
+    problems += _write_text_file(output_paths.page, html.render_report(report))
+    for path in [output_paths.page, *([output_paths.markdown] if output_paths.markdown else [])]:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
     for problem in problems:
@@ -116,8 +118,8 @@ def write_report(report: ReportContent, outputs: ReportFiles) -> int:
     return RunFailed.exit_status if problems else 0
 
 
-def _write_figures(report: ReportContent, folder: Path) -> tuple[dict[int, str], list[str]]:
-    """Write drawings as PNG and SVG; returns the paths of PNG by the drawing's number, from 1, and failures."""
+def _write_chart_images(report: ReportContent, folder: Path) -> tuple[dict[int, str], list[str]]:
+    """Write the charts of a report as PNG and SVG; returns the PNG paths by chart number, from 1, and failures."""
     from merge_bench.view.content import ChartBlock
     from merge_bench.view.plot.draw import draw_charts_into_file
 

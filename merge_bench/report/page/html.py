@@ -45,21 +45,21 @@ def render_report(report: ReportContent) -> str:
     environment = Environment(
         loader=FunctionLoader(_read_template),
         autoescape=True,
-        finalize=_make_visible,
+        finalize=_mark_unprintable_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "code": _code_as_html,
+        "code": _escape_code_lines,
         "style": lambda name: _STYLES.get(name, ""),
         "cut": truncate,
         "unbroken": lambda text: Markup(keep_cli_options_unbroken(str(escape(mark_unprintable(text))))),
         "short": shorten_middle,
         "defined": find_definition_index,
-        "name_and_unit": _name_and_unit,
+        "name_and_unit": _split_name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=_table_template_values, plot=lambda chart: _add_plot(chart, items))
+    environment.globals.update(view=_table_template_values, plot=lambda chart: _add_bokeh_plot(chart, items))
     nonce = secrets.token_urlsafe(16)
     core = Resources(mode="inline", components=["bokeh"], log_level="warn")  # no widgets, tables, WebGL or mathematics
     body = environment.get_template("body.html.j2").render(report=report, definitions=report_definitions())
@@ -75,7 +75,7 @@ def render_report(report: ReportContent) -> str:
 
 
 def _table_template_values(table: Table) -> dict[str, Any]:
-    """The values with which a template shows a table: rows, scrolling, a title if folded, what is left out."""
+    """The values with which a template shows a table: rows, whether it scrolls or folds, and a note on omitted rows."""
     rows = table.rows
     kept = evenly_spread_indexes(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
@@ -87,7 +87,7 @@ def _table_template_values(table: Table) -> dict[str, Any]:
     }
 
 
-def _name_and_unit(heading: str) -> tuple[str, str]:
+def _split_name_and_unit(heading: str) -> tuple[str, str]:
     """Split the heading of a column into its name and its unit, which is empty if there is none."""
     text = " ".join(heading.split())
     name, bracket, unit = text.rpartition(" (")
@@ -98,11 +98,11 @@ def _read_template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _add_plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
-    """Add a chart to `items`; returns its name there and its note, or None and why it could not be drawn."""
-    name = f"plot-{len(items) + 1}"
+def _add_bokeh_plot(chart: Chart, plots_by_name: dict[str, Any]) -> tuple[str | None, str]:
+    """Add a chart as a Bokeh plot to `plots_by_name`; returns its name and note, or None and why drawing failed."""
+    name = f"plot-{len(plots_by_name) + 1}"
     try:
-        items[name] = json_item(make_bokeh_figure(chart, with_note=False))
+        plots_by_name[name] = json_item(make_bokeh_figure(chart, with_note=False))
     except Exception as problem:  # a drawing must not cost the tables
         return None, f"{NOT_DRAWN}: {problem}"
     return name, chart.note
@@ -113,13 +113,13 @@ def _json_for_script(value: object) -> str:
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
-def _make_visible(value: object) -> object:
-    """Return `value`, a text that is not HTML with its unprintable characters made visible."""
+def _mark_unprintable_text(value: object) -> object:
+    """Return a text with its unprintable characters made visible; HTML and other values unchanged."""
     return mark_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _code_as_html(text: str) -> Markup:
-    """Escape a text as HTML that keeps its line ends."""
+def _escape_code_lines(text: str) -> Markup:
+    """Escape a text of several lines as HTML; unprintable characters are made visible, line ends are kept."""
     return Markup(
         "\n".join(keep_cli_options_unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n"))
     )

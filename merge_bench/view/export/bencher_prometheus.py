@@ -174,11 +174,11 @@ def _unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
 def _values_of_run(document: RunDocument) -> Iterator[ExportedValue]:
     """Yield the values of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
-    from merge_bench.analysis.documents import Spread
+    from merge_bench.analysis.documents import MetricSummary
     from merge_bench.records.recorded_plan import WALL
 
     phases, link, energy = document.phases_seconds, document.link, document.energy
-    spreads: dict[str, Spread | float | None] = {
+    spreads: dict[str, MetricSummary | float | None] = {
         "wall_seconds": document.wall_seconds,
         "throughput_bytes_per_second": document.throughput_bytes_per_second,
         "bandwidth_bytes_per_second": document.bandwidth_bytes_per_second.harmonic_mean,
@@ -190,7 +190,7 @@ def _values_of_run(document: RunDocument) -> Iterator[ExportedValue]:
         "cpu_energy_joules": energy.cpu_joules_per_merge if energy else None,
     }
     for name, figure in spreads.items():
-        value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
+        value, interval = (figure.median, figure.ci95) if isinstance(figure, MetricSummary) else (figure, None)
         if value is not None:
             yield ExportedValue(name, value, interval)
     for metric in document.metrics if isinstance(document.metrics, list) else ():

@@ -16,9 +16,9 @@ def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
     import csv
     import io
 
-    from merge_bench.analysis.dataframes import flat_table
+    from merge_bench.analysis.dataframes import make_flat_table
 
-    columns, rows = flat_table(campaigns)
+    columns, rows = make_flat_table(campaigns)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -40,9 +40,9 @@ def _encode_parquet(campaigns: Sequence[Campaign]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from merge_bench.analysis.dataframes import flat_table
+    from merge_bench.analysis.dataframes import make_flat_table
 
-    columns, rows = flat_table(campaigns)
+    columns, rows = make_flat_table(campaigns)
     types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     table = pa.Table.from_pylist(rows, pa.schema([(name, types[kind]) for name, kind in columns.items()]))
     sink = pa.BufferOutputStream()

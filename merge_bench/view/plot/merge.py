@@ -13,7 +13,7 @@ from merge_bench.analysis.documents import CompareDocument, PairTransports
 from merge_bench.analysis.statistics import median, median_interval, outlier_flags, quartiles
 from merge_bench.analysis.timelines import (
     AlignedTimeline,
-    iteration_to_draw,
+    iteration_nearest_to_median,
     matched_message_batches,
     opening_barrier_exit_seconds,
 )
@@ -76,7 +76,7 @@ class LaunchMetric:
     """A metric that a chart shows for each launch; `scale`: the factor from bytes per second or a share to `unit`."""
 
     title: str
-    value: aggregate.IterationFigure
+    value: aggregate.IterationMetric
     axis: str
     unit: str = "GiB/s"
     scale: float = 1 / GIB
@@ -91,7 +91,9 @@ class LaunchMetric:
 THROUGHPUT = LaunchMetric("Throughput", aggregate.throughput, axis="Throughput (GiB/s)")
 BANDWIDTH = LaunchMetric("Bandwidth", aggregate.bandwidth, axis="Bandwidth (GiB/s)")
 _OF_LINK = "Bytes of both frames ÷ seconds in flight ÷ link limit (%)"
-OF_LINK = LaunchMetric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK, "%", scale=100.0, line=100.0)
+OF_LINK = LaunchMetric(
+    "Fraction of the link limit", aggregate.link_limit_fraction, _OF_LINK, "%", scale=100.0, line=100.0
+)
 
 
 def metric_by_problem_chart(
@@ -271,7 +273,7 @@ def pair_rates_chart(run: Run, pair_transports: Sequence[PairTransports]) -> Cha
     return pair_rates_heat_map(
         {
             pair: (flow.bytes, flow.seconds)
-            for pair, flow in aggregate.worker_pair_figures(launches).items()
+            for pair, flow in aggregate.worker_pair_traffic(launches).items()
             if flow.seconds
         },
         {
@@ -350,7 +352,7 @@ def speedup_chart(document: CompareDocument, metric: str, style_indexes: Mapping
             continue
         plan = ", ".join(plan_option_text(name, value) for name, value in comparison.plan.items() if value is not None)
         first = Bar(comparison.baseline, style_indexes.get(comparison.baseline, 0), 1.0, remark="the baseline")
-        points = tuple((point.label, point.ratio) for point in comparison.points)
+        points = tuple((point.block_or_launch_label, point.ratio) for point in comparison.points)
         number, name = style_indexes.get(comparison.candidate, len(style_indexes)), comparison.candidate
         ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
         bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
@@ -401,7 +403,7 @@ def timeline_chart(campaign: Campaign, run: Run) -> Chart:
     What began before the workers left the opening barrier is cut off.
     """
     with suppress(UsageError):  # a damaged file: the report's figures do not need it
-        if recorded := iteration_to_draw(campaign, run):
+        if recorded := iteration_nearest_to_median(campaign, run):
             return _iteration_timeline_chart(*recorded)
     return Chart(Axis(), Axis(), title="Timeline")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from merge_bench.analysis.comparable_runs import NotComparable, NothingToCompare
-from merge_bench.analysis.compare import METRICS, compare_campaigns, main_metric, metrics_of
+from merge_bench.analysis.compare import METRICS, common_metrics, compare_campaigns, main_metric
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.gates import RegressionGate
 from tests.analysis.compare.test_document import NOISE, SIX, document, of
@@ -62,9 +62,9 @@ def test_less_is_better_of_times_and_of_what_is_said_to_be(tmp_path: Path) -> No
 def test_the_wall_clock_is_measured_of_every_command(tmp_path: Path) -> None:
     folder = write_commands(tmp_path, interleaved_runs({"base": SIX, "tuned": FAST}), plan=command_plan(metrics=[]))
     runs = read_campaign(folder).runs
-    assert [metric.name for metric in metrics_of(runs)] == [main_metric(runs[0]).name] == ["wall"]
+    assert [metric.name for metric in common_metrics(runs)] == [main_metric(runs[0]).name] == ["wall"]
     assert of(document(folder), "wall")["verdict"] == "FASTER"
-    assert metrics_of([]) == METRICS
+    assert common_metrics([]) == METRICS
 
 
 @pytest.mark.parametrize("code", FAILURES)
@@ -162,7 +162,7 @@ def test_only_the_same_command_measured_alike_is_comparable(
     else:
         with pytest.raises(NotComparable, match=f"differ in {name} "):
             document(*folders)
-        found = document(*folders, anyway=True)
+        found = document(*folders, allow_incomparable=True)
     names = [each["metric"] for each in found["comparisons"]]
     assert names == (["wall"] if name == "metrics" else ["busbw", "wall"])
 
@@ -170,7 +170,7 @@ def test_only_the_same_command_measured_alike_is_comparable(
 def test_another_release_of_ucx_is_named(tmp_path: Path) -> None:
     runs = interleaved_runs({"base": SIX}, {"busbw": {"base": RATES}})
     folders = [write_commands(tmp_path, runs, ucx=ucx) for ucx in ("1.20.0", "1.21.0")]
-    found = document(*folders, anyway=True)
+    found = document(*folders, allow_incomparable=True)
     assert ("UCX", "version", "1.20.0", "1.21.0") in {
         (each["kind"], each["name"], each["baseline_value"], each["candidate_value"]) for each in found["differences"]
     }
@@ -180,7 +180,7 @@ def test_a_merge_and_a_command_have_no_common_metric(tmp_path: Path) -> None:
     merges, commands = write_campaign(tmp_path, *interleaved({"base": SIX})), ran(tmp_path)
     for folders in ([merges, commands], [commands, merges]):
         with pytest.raises(NothingToCompare, match=f"{merges} contains merges and {commands} runs of a command"):
-            document(*folders, anyway=True)
+            document(*folders, allow_incomparable=True)
 
 
 def test_gates_use_the_main_metric(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_no_sentence_about_a_command_speaks_of_merges(tmp_path: Path) -> None:
         plan=command_plan(argv=["./other"]),
     )
     texts = [json.dumps(document(ran(tmp_path, failures=every)))]
-    texts.append(json.dumps(document(ran(tmp_path), apart, anyway=True)))
+    texts.append(json.dumps(document(ran(tmp_path), apart, allow_incomparable=True)))
     for text in texts:
         assert "merge" not in text.replace("merge_bench", "").replace(str(tmp_path), "")
 

@@ -28,7 +28,7 @@ def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> N
     assert found == status
     assert (document.error is None) == (status == 0)
     (verdict,) = {each.verdict for each in document.comparisons if each.metric == "throughput"}
-    said = gate_summary(document, metric="throughput", fail_on=["slower"])
+    said = gate_summary(document, metric_name="throughput", fail_on=["slower"])
     named = f"B: nightly is {verdict} in throughput"
     undecided = (
         f"--fail-on slower did not fail, but nothing was decided: {named}; with --fail-on"
@@ -57,7 +57,7 @@ def test_a_gate_that_passes_without_every_verdict_says_so(tmp_path: Path) -> Non
     campaign = read_campaign(write_campaign(tmp_path, *interleaved(walls)))
     document, status = RegressionGate(None, ("slower",), 0.02).judge_campaign(campaign)
     assert status == 0
-    said = gate_summary(document, metric="throughput", fail_on=["slower"])
+    said = gate_summary(document, metric_name="throughput", fail_on=["slower"])
     assert said.startswith(
         "--fail-on slower did not fail, but not everything was decided: tuned is FASTER in throughput, same is"
         " INCONCLUSIVE in throughput; "
@@ -68,7 +68,7 @@ def test_a_gate_that_decides_nothing_on_a_busy_host_says_so(tmp_path: Path) -> N
     before, now = measured(tmp_path, list(SIX)), on_busy_host(measured(tmp_path, faster(0.99)).folder)
     document, status = RegressionGate(before, ("slower",), 0.02).judge_campaign(read_campaign(now))
     assert status == 0
-    said = gate_summary(document, metric="throughput", fail_on=["slower"])
+    said = gate_summary(document, metric_name="throughput", fail_on=["slower"])
     assert "; B was measured while other processes kept the host's cores busy, so launches vary more; " in said
 
 
@@ -102,7 +102,7 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
 def test_too_few_launches_for_a_verdict_are_said_before_the_run(
     tmp_path: Path, has: int, makes: int, fail_on: tuple[str, ...], says: str | None
 ) -> None:
-    doubt = RegressionGate(measured(tmp_path, list(SIX[:has])), fail_on, 0.02).power_warning(makes)
+    doubt = RegressionGate(measured(tmp_path, list(SIX[:has])), fail_on, 0.02).too_few_launches_warning(makes)
     assert doubt is None if says is None else str(doubt).endswith(says)
 
 
@@ -127,7 +127,7 @@ def test_a_campaign_with_nothing_to_compare_meets_no_gate_unless_that_is_meant(t
     campaign = measured(tmp_path, list(SIX))
     found = [RegressionGate(None, ("slower",), 0.02, allowed).judge_campaign(campaign) for allowed in (False, True)]
     assert [(document.error is None, status) for document, status in found] == [(False, 5), (True, 0)]
-    said = gate_summary(found[1][0], metric="throughput", fail_on=["slower"])
+    said = gate_summary(found[1][0], metric_name="throughput", fail_on=["slower"])
     assert said.startswith("nothing was compared: ")
     assert said.endswith("--allow-no-baseline")
 
@@ -138,19 +138,19 @@ def test_a_metric_that_nothing_has_meets_no_gate(tmp_path: Path) -> None:
     assert status == 0
     others = [each for each in document.comparisons if each.metric != "throughput"]
     without = msgspec.structs.replace(document, comparisons=others)
-    assert apply_gates(without, metric="throughput", fail_on=["slower"])[1] == 5
+    assert apply_gates(without, metric_name="throughput", fail_on=["slower"])[1] == 5
 
 
 def test_a_gate_needs_something_to_hold_against() -> None:
     options = RunOptions(fail_on=("slower",))
     with pytest.raises(UsageError, match="--against"):
-        RegressionGate.from_options(options, compared=1, runs=1)
-    assert RegressionGate.from_options(options, compared=2, runs=2) == RegressionGate(None, ("slower",), 0.02)
-    assert RegressionGate.from_options(RunOptions(), compared=2, runs=2) is None
+        RegressionGate.from_options(options, choice_count=1, run_count=1)
+    assert RegressionGate.from_options(options, choice_count=2, run_count=2) == RegressionGate(None, ("slower",), 0.02)
+    assert RegressionGate.from_options(RunOptions(), choice_count=2, run_count=2) is None
 
 
 def asked(against: Path) -> RegressionGate | None:
-    return RegressionGate.from_options(RunOptions(against=str(against)), compared=1, runs=1)
+    return RegressionGate.from_options(RunOptions(against=str(against)), choice_count=1, run_count=1)
 
 
 def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:

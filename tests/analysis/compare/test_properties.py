@@ -133,7 +133,7 @@ def test_tables_are_told_by_what_they_are_and_by_their_paths_where_that_is_not_r
         return write_campaign(tmp_path / place, *interleaved({"base": SIX}, rows_per_chunk=None, workload=workload))
 
     folders = [folder("1", *one), folder("2", *other)]
-    found = document(*folders, anyway=True)["differences"]
+    found = document(*folders, allow_incomparable=True)["differences"]
     named = [(each["name"], each["baseline_value"], each["candidate_value"]) for each in found]
     wanted = [] if differing is None else [(f"workload left {differing[0]}", *differing[1:])]
     assert [each for each in named if each[0].startswith("workload left")] == wanted

@@ -29,7 +29,7 @@ SIX = [0.10, 0.11, 0.12, 0.10, 0.11, 0.12]
 
 
 def selected(*folders: Path, anyway: bool = False) -> RunPairSelection:
-    return select_run_pairs([read_campaign(folder) for folder in folders], anyway=anyway)
+    return select_run_pairs([read_campaign(folder) for folder in folders], allow_incomparable=anyway)
 
 
 def labels(found: RunPairSelection) -> list[tuple[str, str]]:
@@ -48,7 +48,7 @@ def on(scripts: list[Script], **changes: Any) -> list[Script]:
 def test_the_configs_of_a_campaign_are_held_against_its_first(tmp_path: Path) -> None:
     found = selected(write_campaign(tmp_path, *interleaved({"base": SIX, "one": SIX, "two": SIX})))
     assert labels(found) == [("base", "one"), ("base", "two")]
-    assert all(pair.in_one_campaign for pair in found.pairs)
+    assert all(pair.is_within_one_campaign for pair in found.pairs)
     assert not any(pair.is_aa_comparison for pair in found.pairs)
 
 
@@ -79,7 +79,7 @@ def test_the_same_config_in_two_campaigns_is_none(tmp_path: Path) -> None:
     found = selected(*(write_campaign(tmp_path, *launches(6)) for _ in range(2)))
     assert labels(found) == [("A: optimized", "B: optimized")]
     assert not found.pairs[0].is_aa_comparison
-    assert not found.pairs[0].in_one_campaign
+    assert not found.pairs[0].is_within_one_campaign
 
 
 def test_runs_of_one_config_are_told_apart_by_their_options(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_releases_of_ucx_are_compared_within_one_campaign_and_not_between_two(tm
     newer = with_release("1.21.0", interleaved({"base": SIX}, ucx="1.21.0", plan_index=1, first=6))
     (pair,) = selected(write_campaign(tmp_path, *older, *newer)).pairs
     assert (pair.baseline.label, pair.candidate.label) == ("UCX 1.19.0", "UCX 1.21.0")
-    assert pair.forbidding_differences == ()
+    assert pair.disqualifying_differences == ()
     assert not pair.is_aa_comparison
     differing = property_differences(pair.baseline.properties, pair.candidate.properties)
     assert [(each.kind, each.name, each.baseline_value, each.candidate_value) for each in differing] == [

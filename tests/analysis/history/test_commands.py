@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def only_series(results: Path, **options: Any) -> HistorySeries:
 
 def gate(results: Path, *fail_on: str) -> RegressionGate:
     options = RunOptions(against="history", fail_on=fail_on, results=str(results))
-    found = RegressionGate.from_options(options, compared=1, runs=1)
+    found = RegressionGate.from_options(options, choice_count=1, run_count=1)
     assert found is not None
     return found
 
@@ -119,8 +120,16 @@ def test_another_command_is_another_series(tmp_path: Path) -> None:
     write_nights(tmp_path, 3, argv=["./bench", "-n", "4"])
     assert sorted(len(series.results) for series in load_history([tmp_path]).series) == [2, 3]
     assert len(only_series(tmp_path, command="-n 4").results) == 3
-    with pytest.raises(UsageError, match=r"with config tcp, command -n 8 has a busbw$"):
+    with pytest.raises(UsageError, match=r" with config tcp is of a command that contains '-n 8'$"):
         load_history([tmp_path], command="-n 8", config="tcp")
+    with pytest.raises(UsageError, match=rf"^no result in {re.escape(str(tmp_path))} is of a command .* 'other'$"):
+        load_history([tmp_path], command="other", metric="speed")
+
+
+def test_a_command_without_the_metric_is_named(tmp_path: Path) -> None:
+    write_nights(tmp_path, 2)
+    with pytest.raises(UsageError, match=r"with command bench has a throughput$"):
+        load_history([tmp_path], command="bench", metric="throughput")
 
 
 @pytest.mark.parametrize(
@@ -154,8 +163,8 @@ def test_a_loss_passes_once_it_is_accepted(tmp_path: Path) -> None:
     judge = functools.partial(gate(tmp_path, "slower").judge_campaign, read_campaign(folders[-1]))
     assert judge()[1] == 5
     with pytest.raises(UsageError, match="compares the busbw; accept a level without --metric wall"):
-        accept_level(load_history([tmp_path], metric="wall"), by="ann", reason="it stays")
-    accept_level(load_history([tmp_path]), by="ann", reason="it stays")
+        accept_level(load_history([tmp_path], metric="wall"), accepted_by="ann", reason="it stays")
+    accept_level(load_history([tmp_path]), accepted_by="ann", reason="it stays")
     assert judge()[1] == 0
     accepted = only_series(tmp_path).shifts[0].accepted
     assert accepted is not None

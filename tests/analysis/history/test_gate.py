@@ -27,7 +27,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gate(results: Path, *fail_on: str, allow_no_baseline: bool = False) -> RegressionGate:
     options = RunOptions(against="history", fail_on=fail_on, results=str(results), allow_no_baseline=allow_no_baseline)
-    found = RegressionGate.from_options(options, compared=1, runs=1)
+    found = RegressionGate.from_options(options, choice_count=1, run_count=1)
     assert found is not None
     return found
 
@@ -55,7 +55,7 @@ def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) ->
     write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
     assert held(tmp_path, 39, "slower") == ("SLOWER", 5)
     found = load_history([tmp_path])
-    accept_level(found, by="ann", reason="it stays")
+    accept_level(found, accepted_by="ann", reason="it stays")
     verdict, status = held(tmp_path, 39, "slower")
     assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
 
@@ -119,7 +119,7 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path) -> None:
         "INCONCLUSIVE: the difference is no larger than what 19 results of the level can tell from noise; "
         in page.getvalue()
     )
-    said = page.getvalue() + gate_summary(document, metric="throughput", fail_on=["slower"])
+    said = page.getvalue() + gate_summary(document, metric_name="throughput", fail_on=["slower"])
     assert "launches of each config" not in said
     assert "more launches" not in said
 
@@ -130,7 +130,7 @@ def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> No
     found = [gate(tmp_path, *on).judge_campaign(read_campaign(tmp_path / "0002-tcp")) for on in gates]
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
     assert [(document.notes, status) for document, status in found] == [([why], 5)] * 4
-    assert [gate_summary(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
+    assert [gate_summary(document, metric_name="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
     assert found[0][0].error == Failure("nothing-compared", f"{why}; --allow-no-baseline lets this pass")
 
 
@@ -140,7 +140,7 @@ def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:
         allowed = gate(tmp_path, *on, allow_no_baseline=True)
         document, status = allowed.judge_campaign(read_campaign(tmp_path / "0002-tcp"))
         assert (document.error, status) == (None, 0)
-        said = gate_summary(document, metric="throughput", fail_on=on)
+        said = gate_summary(document, metric_name="throughput", fail_on=on)
         assert said == f"{document.notes[0]}; this passes, because of --allow-no-baseline"
 
 
@@ -155,4 +155,4 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
 
 def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
-        RegressionGate.from_options(RunOptions(against="history"), compared=2, runs=2)
+        RegressionGate.from_options(RunOptions(against="history"), choice_count=2, run_count=2)

@@ -9,7 +9,12 @@ from scipy.linalg import toeplitz
 
 from benchmarks.history_alarms import memory as with_memory
 from benchmarks.history_alarms import normal, states
-from merge_bench.regressions.shifts import estimate_noise, estimate_series_memory, series_memory_kinds, shift_evidence
+from merge_bench.regressions.shifts import (
+    autocorrelation_models,
+    estimate_autocorrelation,
+    estimate_noise,
+    shift_evidence,
+)
 
 INDEPENDENT, STRONG, WEEK = 0, 4, 9
 """Rows of the kinds: no memory, 0.8, states of seven results."""
@@ -26,25 +31,25 @@ def residuals(count: int = 200, seed: int = 1, share: float = 0.0) -> NDArray[np
 
 
 def surely(new: NDArray[np.float64], known: NDArray[np.float64]) -> float:
-    return shift_evidence(new, len(known), estimate_noise(known), estimate_series_memory(known), known)
+    return shift_evidence(new, len(known), estimate_noise(known), estimate_autocorrelation(known), known)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 def test_the_variance_of_a_mean_is_that_of_its_correlations(count: int) -> None:
     strong = toeplitz(0.8 ** np.arange(count)).mean()
     week = toeplitz(np.where(np.arange(count) > 0, 0.8, 1.0) * np.maximum(0.0, 1.0 - np.arange(count) / 7.0)).mean()
-    found = series_memory_kinds().mean[:, count - 1]
+    found = autocorrelation_models().mean[:, count - 1]
     assert found[[INDEPENDENT, STRONG, WEEK]] == pytest.approx([1.0 / count, strong, week])
 
 
 def test_newest_results_may_all_share_one_state() -> None:
     """Those of a state have 0.8 of their variance in common, however many they are; later states differ."""
-    found = series_memory_kinds().newest[WEEK]
+    found = autocorrelation_models().newest[WEEK]
     assert found[[0, 4, 6, 13]] == pytest.approx([1.0, 0.84, 0.8 + 0.2 / 7, 0.4 + 0.2 / 14])
 
 
 def test_a_kind_predicts_its_own_results_best() -> None:
-    unexplained = series_memory_kinds().unexplained
+    unexplained = autocorrelation_models().unexplained
     lags = np.arange(unexplained.shape[1])
     assert unexplained @ 0.8**lags == pytest.approx(np.maximum(unexplained @ 0.8**lags, 0.36))
     assert unexplained[STRONG] @ 0.8**lags == pytest.approx(1.0 - 0.8**2)
@@ -52,10 +57,10 @@ def test_a_kind_predicts_its_own_results_best() -> None:
 
 
 def test_results_tell_whether_they_have_a_memory() -> None:
-    assert estimate_series_memory(residuals()).weights[INDEPENDENT] > 0.8
-    assert estimate_series_memory(residuals()).variance_ratio(5) == pytest.approx(1.0, abs=0.2)
-    assert estimate_series_memory(residuals(share=0.8)).weights[INDEPENDENT] < 1e-6
-    assert estimate_series_memory(residuals(share=0.8)).variance_ratio(5) > 2.5
+    assert estimate_autocorrelation(residuals()).weights[INDEPENDENT] > 0.8
+    assert estimate_autocorrelation(residuals()).variance_ratio(5) == pytest.approx(1.0, abs=0.2)
+    assert estimate_autocorrelation(residuals(share=0.8)).weights[INDEPENDENT] < 1e-6
+    assert estimate_autocorrelation(residuals(share=0.8)).variance_ratio(5) > 2.5
 
 
 def test_evidence_is_as_rare_as_it_says() -> None:

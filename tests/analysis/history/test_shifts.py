@@ -33,8 +33,8 @@ def test_a_return_keeps_the_levels_with_which_the_loss_was_found() -> None:
     results = steady(60) + [0.95 * value for value in steady(6, seed=2)] + steady(40, seed=4)
     loss, back = find_shifts(results)
     assert (loss.at, back.at, loss.level, back.level) == (60, 66, 1, 0)
-    assert loss.change == pytest.approx(-0.05, abs=0.015)
-    assert back.change == pytest.approx(0.0526, abs=0.015)
+    assert loss.relative_change == pytest.approx(-0.05, abs=0.015)
+    assert back.relative_change == pytest.approx(0.0526, abs=0.015)
 
 
 def test_a_ramp_is_named_with_its_nights_and_two_steps_are_two() -> None:
@@ -85,7 +85,7 @@ def test_three_results_of_a_new_level_are_a_shift(factor: float) -> None:
     results = steady(100) + [factor * value for value in steady(3, seed=2)]
     (found,) = find_shifts(results)
     assert (found.at, found.newest) == (100, 102)
-    assert found.change == pytest.approx(factor - 1, abs=0.02)
+    assert found.relative_change == pytest.approx(factor - 1, abs=0.02)
 
 
 def test_a_shift_stays_whatever_comes_later() -> None:

@@ -96,7 +96,7 @@ def test_the_four_delays_are_those_of_the_source() -> None:
         "buff-two-nodes": "483.27",
     }
     ratios = {kind: float(found[f"{kind}-two-nodes"]) / float(found[f"{kind}-one-node"]) for kind in ("std", "buff")}
-    notes = published.dataset("krakow-mpi-delay").notes[0]
+    notes = published.find_dataset("krakow-mpi-delay").notes[0]
     assert all(f"= {ratio:.0f} for" in notes for ratio in ratios.values())
     assert "~18x" in notes
 
@@ -245,13 +245,13 @@ def test_no_worker_needs_longer_for_its_transfers_than_the_merge_takes(name: str
 )
 def test_table_1_is_what_the_shipped_config_sets(name: str, config: str, file: str) -> None:
     shipped = read_config(ROOT / "configs" / file, os.environ)
-    assert dict(published.dataset(name).configs[config]) == shipped.variable_values
+    assert dict(published.find_dataset(name).configs[config]) == shipped.variable_values
 
 
 def test_the_optimal_setting_is_table_1() -> None:
     optimal = published.settings_effects("gadi-v100-settings")[-1]
     assert optimal.figure_label == "Optimal"
-    assert dict(optimal.variables) == dict(published.dataset("gadi-v100").configs["optimized"])
+    assert dict(optimal.variables) == dict(published.find_dataset("gadi-v100").configs["optimized"])
 
 
 def test_every_file_is_named_by_a_dataset_and_shipped_with_the_package() -> None:

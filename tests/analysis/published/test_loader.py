@@ -54,7 +54,7 @@ def test_network_rows_are_whole_series_by_size(name: str) -> None:
     for key in keys:
         sizes = [row.size for row in rows if row.series_key == key]
         assert sizes == sorted(set(sizes))
-    assert {row.source for row in rows} == {published.dataset(name).cite}
+    assert {row.source for row in rows} == {published.find_dataset(name).cite}
     assert {row.probe for row in rows} <= {"mpi", "rma", "reduce-scatter"}
     assert all(row.seconds is not None or row.bandwidth is not None for row in rows)
 

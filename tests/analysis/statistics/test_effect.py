@@ -42,7 +42,7 @@ def test_a_pair_of_hand_worked_examples() -> None:
     assert two.interval(0.2) == pytest.approx((0.2, 0.5))
     assert two.points == pytest.approx((0.25, 0.45, 0.35))
     assert two.launches == (2, 3)
-    assert two.smaller_sample_launches == 2
+    assert two.smaller_sample_size == 2
 
 
 @pytest.mark.parametrize(("n", "there"), [(1, False), (5, False), (6, True), (9, True)])

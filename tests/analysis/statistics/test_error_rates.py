@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from merge_bench.analysis.statistics import (
-    Effect,
+    EffectEstimate,
     critical_rank,
     paired_effect,
-    rank_sum_tail,
-    signed_rank_tail,
+    rank_sum_distribution,
+    signed_rank_distribution,
     unpaired_effect,
 )
 from merge_bench.analysis.statistics.verdict import Verdict, judge_effects, launches_needed
@@ -78,7 +78,7 @@ class Trials:
 
     averages: Array
     tail: tuple[float, ...]
-    effect: Callable[[int], Effect]
+    effect: Callable[[int], EffectEstimate]
 
     def __len__(self) -> int:
         return len(self.averages)
@@ -130,13 +130,13 @@ def pairs(log_ratios: Array) -> Trials:
     n = log_ratios.shape[1]
     first, second = np.triu_indices(n)
     averages = np.sort((log_ratios[:, first] + log_ratios[:, second]) / 2, axis=1)
-    return Trials(averages, signed_rank_tail(n), lambda row: paired_effect(log_ratios[row].tolist()))
+    return Trials(averages, signed_rank_distribution(n), lambda row: paired_effect(log_ratios[row].tolist()))
 
 
 def samples(old: Array, new: Array) -> Trials:
     """A comparison for each row of `old` and `new`: logarithms of launches that were not interleaved."""
     averages = np.sort((new[:, None, :] - old[:, :, None]).reshape(len(old), -1), axis=1)
-    tail = rank_sum_tail(old.shape[1], new.shape[1])
+    tail = rank_sum_distribution(old.shape[1], new.shape[1])
     return Trials(averages, tail, lambda row: unpaired_effect(old[row].tolist(), new[row].tolist()))
 
 
@@ -242,7 +242,7 @@ def test_the_launches_said_to_be_needed_suffice_and_two_thirds_of_them_do_not(
     assert power(2 * n // 3) < 0.9
 
 
-def families(noise: Noise, count: int, n: int, effects: list[float], seed: int) -> list[list[Effect]]:
+def families(noise: Noise, count: int, n: int, effects: list[float], seed: int) -> list[list[EffectEstimate]]:
     """Several candidates against one baseline in the same blocks."""
     rng = np.random.default_rng(seed)
     old = noise(rng, (count, n))

@@ -13,24 +13,24 @@ from merge_bench.analysis.statistics.verdict import (
     Verdict,
     judge_effects,
     launches_needed,
-    least_launches,
+    least_launches_for_significance,
 )
 
 
 @pytest.mark.parametrize(("comparisons", "pairs", "apart"), [(1, 6, 4), (2, 7, 5), (3, 7, 5), (10, 9, 6)])
 def test_the_fewest_launches_for_a_significant_outcome(comparisons: int, pairs: int, apart: int) -> None:
-    assert least_launches(alpha=0.05 / comparisons) == pairs
-    assert least_launches(alpha=0.05 / comparisons, paired=False) == apart
+    assert least_launches_for_significance(alpha=0.05 / comparisons) == pairs
+    assert least_launches_for_significance(alpha=0.05 / comparisons, paired=False) == apart
 
 
 @pytest.mark.parametrize("comparisons", [1, 2, 5, 10])
 def test_with_the_fewest_launches_a_clear_difference_is_found_and_with_one_less_it_is_not(comparisons: int) -> None:
-    n, m = (least_launches(alpha=0.05 / comparisons, paired=paired) for paired in (True, False))
+    n, m = (least_launches_for_significance(alpha=0.05 / comparisons, paired=paired) for paired in (True, False))
     for count, apart, clear in ((n, m, Verdict.FASTER), (n - 1, m - 1, Verdict.INCONCLUSIVE)):
         clearly = [0.2 + 0.001 * i for i in range(count)]
         effects = (paired_effect(clearly), unpaired_effect([0.001 * i for i in range(apart)], clearly[:apart]))
         for effect in effects:
-            found = judge_effects([effect], threshold=0.02, family=comparisons)[0]
+            found = judge_effects([effect], threshold=0.02, family_size=comparisons)[0]
             assert found.verdict is clear
             assert found.reason is (None if clear is Verdict.FASTER else InconclusiveReason.UNDERPOWERED)
 
@@ -38,7 +38,7 @@ def test_with_the_fewest_launches_a_clear_difference_is_found_and_with_one_less_
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_a_test_has_a_level(alpha: float) -> None:
     with pytest.raises(ValueError, match="no test at"):
-        least_launches(alpha=alpha)
+        least_launches_for_significance(alpha=alpha)
 
 
 def needed(effect: float, spread: float, *, comparisons: int = 1) -> int | None:

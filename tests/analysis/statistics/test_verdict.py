@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.analysis.statistics import Effect, paired_effect, unpaired_effect
+from merge_bench.analysis.statistics import EffectEstimate, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     InconclusiveReason,
     Verdict,
     holm_adjusted_p_values,
-    holm_levels,
+    holm_significance_levels,
     judge_effects,
     noise_floor,
 )
@@ -28,12 +28,12 @@ THRESHOLDS = st.sampled_from([0.0, 0.01, 0.02, 0.05])
 NEAR = (-0.004, -0.003, -0.002, -0.001, 0.0, 0.001, 0.002, 0.003, 0.004)
 
 
-def around(ratio: float, scale: float = 1.0) -> Effect:
+def around(ratio: float, scale: float = 1.0) -> EffectEstimate:
     """Nine blocks close to `ratio`."""
     return paired_effect([math.log(ratio) + scale * noise for noise in NEAR])
 
 
-def one(effect: Effect, threshold: float = 0.02) -> Verdict:
+def one(effect: EffectEstimate, threshold: float = 0.02) -> Verdict:
     return judge_effects([effect], threshold=threshold)[0].verdict
 
 
@@ -70,7 +70,7 @@ def test_few_launches_are_underpowered_and_never_no_difference(ratio: float, blo
 
 
 @given(EFFECTS, THRESHOLDS)
-def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[Effect], t: float) -> None:
+def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[EffectEstimate], t: float) -> None:
     for effect, found in zip(effects, judge_effects(effects, threshold=t), strict=True):
         limit, ratio = math.log1p(t), effect.estimate
         if abs(ratio) < limit:
@@ -92,7 +92,7 @@ def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[
 
 
 @given(EFFECTS, THRESHOLDS)
-def test_slower_is_faster_with_the_places_changed(effects: list[Effect], t: float) -> None:
+def test_slower_is_faster_with_the_places_changed(effects: list[EffectEstimate], t: float) -> None:
     mirror = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
     found = judge_effects(effects, threshold=t)
     changed = judge_effects([paired_effect([-x for x in effect.points]) for effect in effects], threshold=t)
@@ -103,16 +103,16 @@ def test_holm_on_a_worked_example() -> None:
     # Ascending: 0.01 · 4, 0.02 · 3, 0.03 · 2 → not below the one before, 0.20 · 1.
     assert holm_adjusted_p_values([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.06, 0.04, 0.20, 0.06))
     # 0.01 ≤ 0.05 ÷ 4; 0.02 > 0.05 ÷ 3, where it stops.
-    assert holm_levels([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
+    assert holm_significance_levels([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
     # Equal ones take the first step of theirs together.
-    assert holm_levels([0.01, 0.02, 0.01, 0.02]) == pytest.approx((0.05 / 4, 0.05 / 2, 0.05 / 4, 0.05 / 2))
-    assert holm_adjusted_p_values([0.01], family=5) == pytest.approx((0.05,))
-    assert holm_adjusted_p_values([]) == holm_levels([]) == judge_effects([], threshold=0.02) == ()
+    assert holm_significance_levels([0.01, 0.02, 0.01, 0.02]) == pytest.approx((0.05 / 4, 0.05 / 2, 0.05 / 4, 0.05 / 2))
+    assert holm_adjusted_p_values([0.01], family_size=5) == pytest.approx((0.05,))
+    assert holm_adjusted_p_values([]) == holm_significance_levels([]) == judge_effects([], threshold=0.02) == ()
 
 
 @given(P_VALUES)
 def test_adjusted_p_and_levels_reject_the_same(p_values: list[float]) -> None:
-    rejected = [p <= level for p, level in zip(p_values, holm_levels(p_values), strict=True)]
+    rejected = [p <= level for p, level in zip(p_values, holm_significance_levels(p_values), strict=True)]
     for p, adjusted, out in zip(p_values, holm_adjusted_p_values(p_values), rejected, strict=True):
         if abs(adjusted - 0.05) > 1e-9:
             assert (adjusted <= 0.05) == out
@@ -121,7 +121,7 @@ def test_adjusted_p_and_levels_reject_the_same(p_values: list[float]) -> None:
 
 def test_a_family_has_room_for_its_comparisons() -> None:
     with pytest.raises(ValueError, match="a family of 1 has no 2 comparisons"):
-        holm_adjusted_p_values([0.1, 0.2], family=1)
+        holm_adjusted_p_values([0.1, 0.2], family_size=1)
 
 
 def test_more_candidates_need_stronger_evidence() -> None:
@@ -134,7 +134,7 @@ def test_more_candidates_need_stronger_evidence() -> None:
 
 def test_a_planned_comparison_without_numbers_counts() -> None:
     six = paired_effect([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
-    assert judge_effects([six], threshold=0.02, family=2)[0].verdict is Verdict.INCONCLUSIVE
+    assert judge_effects([six], threshold=0.02, family_size=2)[0].verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_noise_floor_is_the_threshold_at_which_the_same_is_equivalent() -> None:
@@ -149,8 +149,8 @@ def test_the_noise_floor_of_few_launches_is_the_largest_difference_seen() -> Non
     assert noise_floor(paired_effect([0.01, -0.03, 0.02])) == pytest.approx(math.expm1(0.03))
 
 
-def with_floor(effect: Effect, floor: float | None) -> tuple[Verdict, InconclusiveReason | None, int | None]:
-    found = judge_effects([effect], threshold=0.02, floors=[floor])[0]
+def with_floor(effect: EffectEstimate, floor: float | None) -> tuple[Verdict, InconclusiveReason | None, int | None]:
+    found = judge_effects([effect], threshold=0.02, noise_floors=[floor])[0]
     return found.verdict, found.reason, found.more_launches
 
 

@@ -117,7 +117,7 @@ def test_it_is_verified_nowhere(tmp_path: Path) -> None:
     campaign = brought_in(tmp_path, text())
     (run,) = campaign.runs
     assert verification_state(run, run.launches) is VerificationState.IMPORTED
-    assert VerificationState.IMPORTED.figure_mark == "UNVERIFIED"
+    assert VerificationState.IMPORTED.unverified_mark == "UNVERIFIED"
     document = summarized(campaign)
     assert document["verified"] is False
     assert codes(document)["unverified"].endswith("merge_bench did not verify this imported result")

@@ -87,7 +87,7 @@ def test_the_table_of_results_has_the_main_metric_with_its_unit(tmp_path: Path) 
     two_configs(tmp_path)
     entries, cache = ResultsFolder(tmp_path).entries(), CampaignCache()
     cache.read_small_campaigns(entries)
-    row = campaigns_data_frame(entries, cache.known_figures).iloc[0]
+    row = campaigns_data_frame(entries, cache.cached_figures).iloc[0]
     assert (row["Kind"], row["Problem"], row["Main metric"]) == ("command", "./bench -n 2", "busbw 16.20 GB/s")
     assert row["Throughput (GiB/s)"] != row["Throughput (GiB/s)"]
     assert (row["Status"], row["Fastest config"]) == ("verified", "tuned")

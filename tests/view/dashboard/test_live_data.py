@@ -20,7 +20,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.page.results import source_runs
+from merge_bench.report.page.results import make_reported_runs
 from merge_bench.units import GIB
 from merge_bench.view.plot import HeatMapCells
 from merge_bench.view.plot.merge import phase_milliseconds
@@ -72,7 +72,7 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
     points, follower = IterationPointCollector(), CampaignFollower(tmp_path)
     points.add_records(follower.read())
     assert follower.campaign is not None
-    looks = {source.run.config.name: source.style_index for source in source_runs([follower.campaign])}
+    looks = {source.run.config.name: source.style_index for source in make_reported_runs([follower.campaign])}
     assert {point.config: point.style_index for point in points.timed} == looks
     assert points.timed[0].config != next(iter(looks)) or kind == "tune"
 

@@ -353,7 +353,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
     campaign = read_campaign(tmp_path / kind)
     printed = io.StringIO()
     warnings = {caution for document in run_documents(summarize_campaign(campaign)) for caution in document.warnings}
-    print_campaign_report(campaign, details=False, file=printed, above=warnings)
+    print_campaign_report(campaign, details=False, file=printed, warnings_above=warnings)
     lines = printed.getvalue().partition("Records: ")[0]
     words = [word for word in lines.split() if not set(word) <= set("─")]
     assert "Next:" in words

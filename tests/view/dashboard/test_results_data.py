@@ -57,7 +57,7 @@ def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
     cache = CampaignCache()
     assert cache.read_small_campaigns([one.entry])
     assert not cache.read_small_campaigns([one.entry])
-    row = campaigns_data_frame([one.entry], cache.known_figures).iloc[0]
+    row = campaigns_data_frame([one.entry], cache.cached_figures).iloc[0]
     assert one.campaign is not None
     document = summarized(one.campaign)
     assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
@@ -78,9 +78,9 @@ def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path) -> None:
     entry = load(tmp_path)[0].entry
     cache = CampaignCache(small=100)
     assert not cache.read_small_campaigns([entry])
-    assert cache.known_figures(entry) is None
+    assert cache.cached_figures(entry) is None
     cache.load([entry])  # but it is known once it was chosen
-    assert cache.known_figures(entry) is not None
+    assert cache.cached_figures(entry) is not None
 
 
 def test_an_empty_table_has_columns_of_the_same_kinds(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
     (one,) = load(tmp_path)
     cache = CampaignCache()
     cache.read_small_campaigns([one.entry])
-    row = campaigns_data_frame([one.entry], cache.known_figures).iloc[0]
+    row = campaigns_data_frame([one.entry], cache.cached_figures).iloc[0]
     assert one.campaign is not None
     documents = {run.config.name: run for run in run_documents(summarize_campaign(one.campaign))}
     rates = {name: run.throughput_bytes_per_second.median or 0.0 for name, run in documents.items()}

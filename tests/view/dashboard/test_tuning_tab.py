@@ -267,6 +267,6 @@ def test_a_rejected_candidate_has_its_figures_and_is_not_called_the_fastest(tmp_
         bool(re.match(r"0\.9\d+ × \(.*\) at .* rows per chunk: no gain of", each)) for each in content.details[:2]
     ] == [True, True]
     (cache := CampaignCache()).read_small_campaigns([entry])
-    known = cache.known_figures(entry)
+    known = cache.cached_figures(entry)
     assert known is not None
     assert known.fastest.startswith("default at ")

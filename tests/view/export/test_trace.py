@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from merge_bench.analysis.timelines import align_timeline, iteration_to_draw, read_aligned_timelines
+from merge_bench.analysis.timelines import align_timeline, iteration_nearest_to_median, read_aligned_timelines
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import WarningLine
@@ -123,7 +123,7 @@ def test_the_drawn_iteration_is_the_recorded_one_nearest_to_the_median(tmp_path:
     folder = write_campaign(tmp_path, Script(walls=(0.10, 0.50, 0.13, 0.12, 0.11), plan=plan(iterations=5)))
     add_timeline(folder, timeline(["node0", "node0"], {"node0": 1.0}, iterations=3))
     campaign = read_campaign(folder)
-    found = iteration_to_draw(campaign, campaign.runs[0])
+    found = iteration_nearest_to_median(campaign, campaign.runs[0])
     assert found is not None
     assert found[1].index == 2  # the median is iteration 3, which has no timeline; 2 is nearer to it than 0
     assert len(list(read_aligned_timelines(campaign))) == 1

@@ -155,7 +155,7 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
 def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path))  # something is undecided
     step = next_step_after_tuning(
-        campaign, tuning_result_of(campaign), written=None, enough_seconds=None
+        campaign, tuning_result_of(campaign), config_path=None, seconds_to_decide=None
     )  # it has no budget of time
     last = build_report([campaign], PublishedReferences(), None).sections[0].blocks[-1]
     assert last == NextCommandBlock(step.command, step.does)

@@ -84,8 +84,8 @@ def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
     parts = (found.ideal, found.slower, found.waiting, found.other)
     assert parts == pytest.approx((0.012, 0.018, 0.004, 0.016))
     assert found.phase == pytest.approx(0.050) == pytest.approx(sum(part or 0 for part in parts))
-    assert found.bandwidth_share == pytest.approx(0.4)
-    assert found.phase_bandwidth_share == pytest.approx(0.24)
+    assert found.share_of_probe_bandwidth == pytest.approx(0.4)
+    assert found.phase_share_of_probe_bandwidth == pytest.approx(0.24)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_overlapping_phases_have_no_parts(tmp_path: Path) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge", pipeline=True)).runs
     found = compare_exchange_with_probes(run, [read_campaign(probe(tmp_path / "probe"))])
     assert found is not None
-    assert (found.phase, found.phase_bandwidth_share) == (None, None)
+    assert (found.phase, found.phase_share_of_probe_bandwidth) == (None, None)
 
 
 def test_the_report_has_both_tables(tmp_path: Path) -> None:

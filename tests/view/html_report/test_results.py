@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.page.results import group_by_problem, source_runs
+from merge_bench.report.page.results import group_runs_by_problem, make_reported_runs
 from merge_bench.view.content import ChartBlock, Paragraph, ReportContent, Section, Table
 from merge_bench.view.plot import BoxMarks
 from tests.helpers.charts import bars_of
@@ -68,8 +68,8 @@ def test_bandwidth_is_the_harmonic_mean_over_the_workers(tmp_path: Path) -> None
 def test_problems_are_named_by_what_differs(tmp_path: Path) -> None:
     plans = [plan(), plan(4), plan(rows_per_chunk=25_000_000)]
     scripts = [Script(index=at, plan_index=at, plan=each) for at, each in enumerate(plans)]
-    sources = source_runs([read_campaign(write_campaign(tmp_path, *scripts))])
-    assert list(group_by_problem(sources)) == [
+    sources = make_reported_runs([read_campaign(write_campaign(tmp_path, *scripts))])
+    assert list(group_runs_by_problem(sources)) == [
         "1,000,000 rows per chunk, 2 workers",
         "1,000,000 rows per chunk, 4 workers",
         "25,000,000 rows per chunk, 2 workers",
@@ -78,7 +78,7 @@ def test_problems_are_named_by_what_differs(tmp_path: Path) -> None:
 
 def test_real_tables_have_no_chunk_size(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(rows_per_chunk=None)))
-    assert list(group_by_problem(source_runs([read_campaign(folder)]))) == ["the tables"]
+    assert list(group_runs_by_problem(make_reported_runs([read_campaign(folder)]))) == ["the tables"]
 
 
 def test_many_configs_are_rows(tmp_path: Path) -> None:

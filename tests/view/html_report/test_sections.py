@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.host.description import Gpu, Hardware, NetworkInterface, UcxDescription
 from merge_bench.records import schema as s
-from merge_bench.report.page.build import shell_command
+from merge_bench.report.page.build import shell_command_line
 from merge_bench.view.content import CodeBlock, NamedValues
 from merge_bench.view.plot import BoxMarks, HeatMapCells, PointMarks, WhiskerMarks
 from tests.helpers.charts import bars_of, rows_of
@@ -130,12 +130,12 @@ def test_merges_and_network_measurements_go_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("program", ["/opt/x/merge_bench/__main__.py", "/usr/bin/merge-bench"])
 def test_the_command_can_be_pasted_into_a_shell(program: str) -> None:
     argv = [program, "run", "--chunk", "1e6", "--results", "a b; rm -rf $HOME", "--config", "it's.cfg"]
-    said = shell_command(argv)
+    said = shell_command_line(argv)
     assert shlex.split(said) == ["python", "-m", "merge_bench", *argv[1:]]
 
 
 def test_another_program_keeps_its_name() -> None:
-    assert shell_command(["/x/bin/dask", "merge-bench", "--chunk", "5"]) == "dask merge-bench --chunk 5"
+    assert shell_command_line(["/x/bin/dask", "merge-bench", "--chunk", "5"]) == "dask merge-bench --chunk 5"
 
 
 def machine(worker: s.Worker) -> s.Worker:

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.timeline import timeline_file_name
-from merge_bench.report.page import write_html_page
+from merge_bench.report.page import write_html_report
 from merge_bench.view.plot import BoxMarks, Chart, LineMark, interactive, static
 from merge_bench.view.plot.merge import MOST_ROWS, timeline_chart
 from tests.helpers import timelines
@@ -82,12 +82,12 @@ def test_without_a_timeline_or_with_a_damaged_one_nothing_is_drawn(tmp_path: Pat
     folder = campaign(tmp_path, TWO_HOSTS)
     (folder / timeline_file_name(0)).write_text("{")
     assert chart_of(folder).is_empty
-    assert "Timeline of iteration" not in write_html_page([read_campaign(folder)], None).read_text()
+    assert "Timeline of iteration" not in write_html_report([read_campaign(folder)], None).read_text()
 
 
 def test_the_report_draws_it_and_names_the_result(tmp_path: Path) -> None:
     folder = campaign(tmp_path, TWO_HOSTS)
-    page = write_html_page([read_campaign(folder)], None).read_text()
+    page = write_html_report([read_campaign(folder)], None).read_text()
     assert "Timeline of iteration 1, launch 0" in page
     chart = chart_of(folder)
     picture = io.BytesIO()

@@ -173,7 +173,7 @@ def test_a_busy_host_adds_a_line_to_a_command_that_measures_and_changes_none(
 def next_after_gate(folder: Path, code: str) -> str:
     campaign, file, message = read_campaign(folder), io.StringIO(), "why it did not pass"
     document = msgspec.structs.replace(summarize_campaign(campaign), error=Failure(code, message))
-    print_campaign_report(campaign, document, details=False, file=file, below=message)
+    print_campaign_report(campaign, document, details=False, file=file, text_below=message)
     assert message not in file.getvalue()  # as it is printed below
     return next(line for line in file.getvalue().splitlines() if line.startswith("Next: "))
 

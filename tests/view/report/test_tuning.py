@@ -106,7 +106,9 @@ def conclusion(result: TuningResult) -> list[str]:
 def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
     """What is to be typed next, which the program takes."""
     words = shlex.split(
-        next_step_after_tuning(campaign, tuning_result_of(campaign), written=written, enough_seconds=enough).command
+        next_step_after_tuning(
+            campaign, tuning_result_of(campaign), config_path=written, seconds_to_decide=enough
+        ).command
     )
     assert words[:3] == ["python", "-m", "merge_bench"]
     command = cli.commands[words[3]] if words[3] in cli.commands else cli.commands["run"]
@@ -171,7 +173,7 @@ def test_that_everything_was_decided_is_said_without_more_unless_only_some_were_
     campaign, some = searched(tmp_path / "all", "c"), searched(tmp_path / "some", "c", words="--only c=y")
     assert conclusion(tuning_result_of(campaign)) == ["c=y is not faster than default", ""]
     assert next_of(campaign) == f"report {campaign.folder}"
-    assert next_step_after_tuning(some, tuning_result_of(some), written=None, enough_seconds=None).note.endswith(
+    assert next_step_after_tuning(some, tuning_result_of(some), config_path=None, seconds_to_decide=None).note.endswith(
         "because of --only."
     )
 
@@ -318,7 +320,7 @@ def test_after_an_inconclusive_confirmation_search_and_confirmation_are_made_lon
     """The search of the candidate alone ended undecided after the same few blocks, with time left."""
     campaign = confirmed(tmp_path, "b", changed(*NOISY), "--json")
     assert next_of(campaign) == "tune --only b=y --most-blocks 16 --confirm 14"
-    step = next_step_after_tuning(campaign, tuning_result_of(campaign), written=None, enough_seconds=None)
+    step = next_step_after_tuning(campaign, tuning_result_of(campaign), config_path=None, seconds_to_decide=None)
     assert step.does == "tests b=y alone, with more blocks"
 
 
@@ -334,7 +336,7 @@ def test_what_was_not_confirmed_is_tested_alone(tmp_path: Path) -> None:
     numbers = r".*b=y: \S+ × default \(.*\) in \d blocks?, not confirmed on new launches\."
     assert [bool(re.fullmatch(numbers, each)) for each in lines if "b=y:" in each] == [True]
     assert next_of(campaign) == "tune --budget 2m --only b=y"
-    assert next_step_after_tuning(campaign, result, written=None, enough_seconds=None).does == "tests b=y alone"
+    assert next_step_after_tuning(campaign, result, config_path=None, seconds_to_decide=None).does == "tests b=y alone"
 
 
 @pytest.mark.parametrize(
@@ -420,7 +422,7 @@ def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_name
     assert result.undecided
 
     def note(enough: float | None, written: Path | None = Path("tuned.cfg")) -> str:
-        return next_step_after_tuning(campaign, result, written=written, enough_seconds=enough).note
+        return next_step_after_tuning(campaign, result, config_path=written, seconds_to_decide=enough).note
 
     assert "--budget 17m " in note(1000.0)
     assert {note(None), note(100.0), note(1000.0, None)} == {""}  # without a winner the command itself has it
@@ -428,7 +430,7 @@ def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_name
     assert tuning_result_of(all_blocks).undecided
     assert (
         next_step_after_tuning(
-            all_blocks, tuning_result_of(all_blocks), written=Path("tuned.cfg"), enough_seconds=1000.0
+            all_blocks, tuning_result_of(all_blocks), config_path=Path("tuned.cfg"), seconds_to_decide=1000.0
         ).note
         == ""
     )

@@ -32,7 +32,7 @@ def step_of(
         with campaign.records.open("ab") as stream:
             stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
         campaign = read_campaign(campaign.folder)
-    return next_step_after_tuning(campaign, tuning_result_of(campaign), written=None, enough_seconds=enough)
+    return next_step_after_tuning(campaign, tuning_result_of(campaign), config_path=None, seconds_to_decide=enough)
 
 
 def test_a_larger_budget_is_the_alternative_to_the_candidate_alone(tmp_path: Path) -> None:
@@ -66,5 +66,5 @@ def test_new_launches_that_rule_out_a_gain_decide(tmp_path: Path, by: tuple[floa
     assert all((line.high < 1.02) is decided for line in result.confirmation_steps)
     none = "No config is faster than default: c=y has no gain of at least 2.0% in new launches"
     assert result.outcome_heading == (none if decided else "Not decided: the gain of c=y may be noise")
-    step = next_step_after_tuning(campaign, result, written=None, enough_seconds=None)
+    step = next_step_after_tuning(campaign, result, config_path=None, seconds_to_decide=None)
     assert ("--only c=y" in step.command) is not decided
