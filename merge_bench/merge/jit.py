@@ -24,7 +24,7 @@ def compile_loop(loop: Loop) -> Loop:
     return _compile_cached(loop)
 
 
-def inline_expression(expression: Loop) -> Loop:
+def compile_inline(expression: Loop) -> Loop:
     """Compile a function into each compiled loop that calls it."""
     return _compile_cached(expression, inline="always")
 
@@ -46,8 +46,8 @@ _emitted: Callable[..., Any] = intrinsic
 
 
 @_emitted
-def load_word(typing: Any, data: Any, at: Any) -> Any:
-    """Read the eight bytes from data[at] on as one uint64, the first one lowest; `at` is not checked."""
+def load_uint64(typing: Any, data: Any, position: Any) -> Any:
+    """Read the eight bytes from data[at] on as one uint64, the first one lowest; `position` is not checked."""
 
     def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = _element_pointer(context, builder, signature, arguments, 0)
@@ -57,7 +57,7 @@ def load_word(typing: Any, data: Any, at: Any) -> Any:
 
 
 @_emitted
-def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
+def copy_bytes(typing: Any, data: Any, start: Any, size: Any, out: Any, out_start: Any) -> Any:
     """Copy data[first:first + size] to out[at:], unchecked. (A function would count references for every row.)
 
     It takes 3 ns for 18 bytes, a loop over the bytes 15.
@@ -71,12 +71,12 @@ def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any)
 
 
 @_emitted
-def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: Any, gaps: Any, gap: Any) -> Any:
+def store_cache_lines(typing: Any, columns: Any, rows: Any, first_row: Any, out: Any, out_start: Any, gaps: Any, gap_index: Any) -> Any:
     """Take rows apart: 64 bytes of each column to out[at + gaps[gap + column]:], past the caches, unchecked.
 
     `columns`: a tuple of as many arrays as a row has values. `rows`: one row's values after the other's, as many rows
     from rows[row] on as 64 bytes have values. All places are aligned to 64 bytes. Whoever reads what was written in
-    another thread or process has to wait for `finish_stores`.
+    another thread or process has to wait for `fence_stores`.
     """
     count = len(columns)
 
@@ -115,7 +115,7 @@ def item_size(typing: Any, array: Any) -> Any:
 
 
 @_emitted
-def finish_stores(typing: Any) -> Any:
+def fence_stores(typing: Any) -> Any:
     """Make all earlier stores of this thread visible to other threads before anything that comes after."""
 
     def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -131,7 +131,7 @@ def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any,
     return builder.gep(array.data, [arguments[array_number + 1]])
 
 
-def function_address(library: ctypes.CDLL, name: str) -> int:
+def c_function_address(library: ctypes.CDLL, name: str) -> int:
     """The address of the C function `name` of a loaded library, for `call_c_function`.
 
     Raises `AttributeError` if the library has no such function.
@@ -142,16 +142,16 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
 
 
 @_emitted
-def call_c_function(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
+def call_c_function(typing: Any, result_type: Any, address: Any, arguments: Any) -> Any:
     """Call the C function at `address` with the arguments.
 
     A ctypes function in a compiled loop becomes a constant of its machine code, which another process cannot use. With
     the address as an argument the code is the same for every process, so that numba can store it.
 
-    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result`: the
+    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result_type`: the
     type of the function's result (as ``np.int32``), or None.
     """
-    returns = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
+    returns = nb.none if isinstance(result_type, nb.types.NoneType) else result_type.instance_type
 
     def emit_code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         passed = cgutils.unpack_tuple(builder, values[2], len(arguments))
@@ -160,4 +160,4 @@ def call_c_function(typing: Any, result: Any, address: Any, arguments: Any) -> A
         returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), passed)
         return context.get_dummy_value() if returns == nb.none else returned
 
-    return returns(result, address, arguments), emit_code
+    return returns(result_type, address, arguments), emit_code

@@ -16,8 +16,8 @@ import numpy as np
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe_engine
-from merge_bench.merge.engines.base import Engine, FilteringEngine, OutgoingParcel, PipelinedEngine, Side, TableEngine
-from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.engines.base import Engine, FilteringEngine, OutgoingParcel, PipelinedEngine, Side, TableExchangingEngine
+from merge_bench.merge.exchange import import_exchange_class
 from merge_bench.merge.exchange.base import (
     AbortFlag,
     Exchange,
@@ -30,14 +30,14 @@ from merge_bench.merge.exchange.base import (
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import TimeNotes
+from merge_bench.merge.time_notes import TimelineNotes
 from merge_bench.records.schema import Flight as FlightSeconds
 from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
 
-Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
+PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
-def profiler_ranges(engine: str) -> Ranges:
+def make_phase_marker(engine: str) -> PhaseMarker:
     """A function that marks a phase for GPU profilers; without a GPU or the package nvtx it does nothing."""
     if not describe_engine(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
@@ -75,8 +75,8 @@ class Merger:
         self.engine, self.exchange, self.rank = engine, exchange, exchange.rank
         self._last_messages: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
-        self.notes: TimeNotes | None = None
-        self._range: Ranges = profiler_ranges(engine.name)
+        self.notes: TimelineNotes | None = None
+        self._mark_phase: PhaseMarker = make_phase_marker(engine.name)
 
     def merge(self) -> WorkerMeasurement:
         """Merge once and measure it. The last result is freed before the opening barrier, the new one is kept."""
@@ -85,18 +85,18 @@ class Merger:
         entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
-        with self._range("partition"):
+        with self._mark_phase("partition"):
             outgoing = self._partition_chunks()
         partitioned = time.perf_counter()
-        with self._range("exchange"):
+        with self._mark_phase("exchange"):
             flights = self._exchange_sides(outgoing)
         exchanged = time.perf_counter()
-        with self._range("join"):
-            rows = self.engine.join()
+        with self._mark_phase("join"):
+            rows = self.engine.join_received_rows()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         transfers = self._sum_transfers(outgoing, flights)
         self.exchange.barrier()
-        self._note_spans(
+        self._record_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", partitioned, exchanged),
@@ -110,8 +110,8 @@ class Merger:
         """Send the last merge's messages again, without partition and join; returns bytes and seconds."""
         self.exchange.barrier()
         start = time.perf_counter()
-        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
-        self._note_spans(("link", start, time.perf_counter()))
+        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_with_barrier()}
+        self._record_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return self._sum_transfers(None, flights)
 
@@ -134,7 +134,7 @@ class Merger:
         self.exchange.transfer(sends, headers)
         parts = dict(zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True))
         flights = {}
-        for side in self._sides_in_turn():
+        for side in self._sides_with_barrier():
             of_side = {peer: header[parts[side]] for peer, header in headers.items()}
             flights[side] = self._exchange_side(side, parcels[side], of_side)
         return flights
@@ -153,7 +153,7 @@ class Merger:
             arrived,
         )
 
-    def _note_spans(self, *spans: tuple[str, float, float]) -> None:
+    def _record_spans(self, *spans: tuple[str, float, float]) -> None:
         """Note the name, begin and end of spans for the timeline, if it is wanted."""
         if self.notes is not None:
             for name, begin, end in spans:
@@ -165,15 +165,15 @@ class Merger:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             start = time.perf_counter()
             self.engine.filter_rows(self._all_gather)
-            self._note_spans(("filter", start, time.perf_counter()))
+            self._record_spans(("filter", start, time.perf_counter()))
 
-    def _all_gather(self, own: Bytes) -> list[Bytes]:
+    def _all_gather(self, own_bytes: Bytes) -> list[Bytes]:
         """Exchange some bytes with all other workers; returns those of every worker, in rank order."""
-        received = {peer: np.empty_like(own) for peer in self.exchange.peers}
-        self.exchange.transfer(dict.fromkeys(self.exchange.peers, own), received)
-        return [received.get(rank, own) for rank in range(self.exchange.workers)]
+        received = {peer: np.empty_like(own_bytes) for peer in self.exchange.peers}
+        self.exchange.transfer(dict.fromkeys(self.exchange.peers, own_bytes), received)
+        return [received.get(rank, own_bytes) for rank in range(self.exchange.workers)]
 
-    def _sides_in_turn(self) -> Iterator[Side]:
+    def _sides_with_barrier(self) -> Iterator[Side]:
         """Both sides, to be exchanged one after the other, the second once all workers have exchanged the first.
 
         Workers that go on earlier would fill the links of those that still wait for rows of the first side.
@@ -182,7 +182,7 @@ class Merger:
         if self.exchange.workers > 2:
             start = time.perf_counter()
             self.exchange.barrier()
-            self._note_spans(("barrier", start, time.perf_counter()))
+            self._record_spans(("barrier", start, time.perf_counter()))
         yield Side.RIGHT
 
     def _make_measurement(
@@ -215,12 +215,12 @@ class Merger:
         """Make the buffers that the headers of one side announce, and exchange the rows of that side."""
         receives = self.engine.make_receive_buffers(side, headers)
         self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
-        flight = self.exchange.transfer(*self._last_messages[side], noted=self.notes is not None)
+        flight = self.exchange.transfer(*self._last_messages[side], note_batches=self.notes is not None)
         if self.notes is not None:
             piece = self.piece_sides.index(side.value)  # here a frame travels whole
             for (peer, received), batch in flight.batches.items():
                 self.notes.add_batch((piece, peer, received), *batch)
-        self.engine.reuse_sent_parcels(side)
+        self.engine.reuse_sent_parcel_memory(side)
         return flight
 
 
@@ -245,22 +245,22 @@ class PipelinedMerger(Merger):
         joins = []
         self._filter_rows()
         with self._open_pipeline(self._make_receive_buffer, self.notes) as pipeline:
-            with self._range("partition"):
+            with self._mark_phase("partition"):
                 for number, outgoing in enumerate(self.engine.partition_pieces()):
                     self._pieces_sent.append(outgoing)
-                    pipeline.send_piece(number, outgoing)
+                    pipeline.queue_piece(number, outgoing)
             partitioned = time.perf_counter()
-            for part in range(self.engine.part_count):
+            for part in range(self.engine.join_part_count):
                 pipeline.wait_for_part(part)
                 began = time.perf_counter()
-                with self._range("join"):
+                with self._mark_phase("join"):
                     self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
             pipeline.wait_for_all()
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
-        self._note_spans(
+        self._record_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", first, last),
@@ -283,9 +283,9 @@ class PipelinedMerger(Merger):
         start = time.perf_counter()
         with self._open_pipeline(lambda number, source, _: self._rooms[number, source]) as pipeline:
             for number, outgoing in enumerate(self._pieces_sent):
-                pipeline.send_piece(number, outgoing)
+                pipeline.queue_piece(number, outgoing)
             pipeline.wait_for_all()
-        self._note_spans(("link", start, time.perf_counter()))
+        self._record_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _sum_pipelined_transfers(pipeline)
 
@@ -293,16 +293,16 @@ class PipelinedMerger(Merger):
     def piece_sides(self) -> list[str]:
         return [piece.side.value for piece in self.engine.pieces]
 
-    def _open_pipeline(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
+    def _open_pipeline(self, make_buffer: Any, notes: TimelineNotes | None = None) -> PipelinedExchange:
         header_bytes = max(self.engine.header_bytes(side) for side in Side)
         assert isinstance(self.exchange, MessageExchange)  # as its description says
-        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
+        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, make_buffer, notes)
         return self._pipeline
 
-    def _make_receive_buffer(self, number: int, source: int, header: Bytes) -> Any:
-        piece = self.engine.pieces[number]
-        room = self.engine.make_receive_buffer(piece, source, header[: self.engine.header_bytes(piece.side)])
-        self._rooms[number, source] = room
+    def _make_receive_buffer(self, piece_number: int, source_rank: int, header: Bytes) -> Any:
+        piece = self.engine.pieces[piece_number]
+        room = self.engine.make_receive_buffer(piece, source_rank, header[: self.engine.header_bytes(piece.side)])
+        self._rooms[piece_number, source_rank] = room
         return room
 
 
@@ -321,9 +321,9 @@ class TableMerger(Merger):
     Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table.
     """
 
-    engine: TableEngine
+    engine: TableExchangingEngine
 
-    def __init__(self, engine: TableEngine, exchange: Exchange, plan: Plan) -> None:
+    def __init__(self, engine: TableExchangingEngine, exchange: Exchange, plan: Plan) -> None:
         super().__init__(engine, exchange, plan)
         assert isinstance(exchange, TableExchange)  # as its description says
         self._plane = exchange
@@ -343,7 +343,7 @@ class TableMerger(Merger):
             shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
             self._tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
         for side in Side:
-            self.engine.take_received_table(side, self._tables.pop(side))
+            self.engine.set_received_table(side, self._tables.pop(side))
         self.engine.wait_for_device()
         return shuffled
 
@@ -376,17 +376,17 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: AbortFlag) -> Merg
     Raises `UsageError` if the plan has a pipeline and the engine cannot join part of its rows, or if the plan has a
     runtime filter and the engine has none.
     """
-    kind = _merger_class(engine, plan)
-    exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
+    kind = _choose_merger_class(engine, plan)
+    exchange: Exchange = import_exchange_class(plan.exchange).from_plan(plan, rank, abort)
     return kind(engine, exchange, plan)
 
 
-def _merger_class(engine: Engine, plan: Plan) -> type[Merger]:
+def _choose_merger_class(engine: Engine, plan: Plan) -> type[Merger]:
     """The class of merger for an engine and a plan; raises `UsageError` if they do not go together."""
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if plan.data_plane.tables:
-        if not isinstance(engine, TableEngine):
+        if not isinstance(engine, TableExchangingEngine):
             raise UsageError(f"--exchange {plan.exchange} cannot be used with --engine {engine.name}")
         return TableMerger
     if not plan.pipeline:

@@ -287,11 +287,11 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
     rng = np.random.default_rng(7)
     hashes = rng.integers(0, 2**64, 1 << 17, np.uint64)
     words = np.zeros((1 << 17) * runtime_filter.KEY_BITS // 64, np.uint64)
-    runtime_filter.insert_keys(hashes, words)
+    runtime_filter.insert_into_bloom_filter(hashes, words)
     marks = np.empty(1 << 17, np.uint8)
-    runtime_filter.mark_members(hashes, words, marks)
+    runtime_filter.mark_bloom_filter_members(hashes, words, marks)
     assert marks.all()
-    runtime_filter.mark_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
+    runtime_filter.mark_bloom_filter_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
     assert 0 < marks.mean() < 0.025
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from merge_bench.merge.frame import Bytes, Field, Frame
-from merge_bench.merge.memory import CopyRounds
+from merge_bench.merge.memory import CopyMeasurement
 
 
 class Side(Enum):
@@ -20,7 +20,7 @@ class Side(Enum):
     RIGHT = "right"
 
     @property
-    def other(self) -> Side:
+    def opposite(self) -> Side:
         """The opposite side."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
 
@@ -103,14 +103,14 @@ class JoinShape:
         return [names.index(key) for key in self.keys]
 
     @property
-    def payload_positions(self) -> list[int]:
+    def right_payload_positions(self) -> list[int]:
         """The positions of the right columns that are no keys."""
         return [at for at, field in enumerate(self.right) if field.name not in self.keys]
 
     @property
-    def staying_side(self) -> Side | None:
+    def stationary_side(self) -> Side | None:
         """The side whose rows stay on their workers in a broadcast; None in a shuffle."""
-        return None if self.sent is None else self.sent.other
+        return None if self.sent is None else self.sent.opposite
 
     @property
     def destination_count(self) -> int:
@@ -152,7 +152,7 @@ class Engine(Protocol):
     """The dataframe library of one worker, which partitions and joins its rows.
 
     An iteration calls `begin_iteration`, `partition_chunks`, then for one side after the other `make_receive_buffers`
-    with the headers that arrived and `reuse_sent_parcels` when its data has been exchanged, and at last `join`. The
+    with the headers that arrived and `reuse_sent_parcel_memory` when its data has been exchanged, and at last `join_received_rows`. The
     result stays in memory until the next `begin_iteration`.
     """
 
@@ -174,12 +174,12 @@ class Engine(Protocol):
         """
 
     def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
-        """Make a buffer for the parcel of each source rank, in the size that its header gives; `join` reads them."""
+        """Make a buffer for the parcel of each source rank, in the size that its header gives; `join_received_rows` reads them."""
 
-    def reuse_sent_parcels(self, side: Side) -> None:
+    def reuse_sent_parcel_memory(self, side: Side) -> None:
         """Use the memory of this side's parcels again, once all of them were sent."""
 
-    def join(self) -> int:
+    def join_received_rows(self) -> int:
         """Join the rows that this worker received and kept; returns the number of result rows."""
 
     def received_rows(self) -> dict[str, int]:
@@ -211,27 +211,27 @@ class ParcelWritingEngine(Protocol):
     def measure_parcel_writers(self) -> dict[str, float]:
         """Measure how many nanoseconds the partition of a row takes, by way of writing parcels."""
 
-    def use_parcel_writer(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
-        """Set the way of writing parcels, ``plain`` or ``lines``, and the most buckets (`streams`) of all workers.
+    def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
+        """Set the way of writing parcels, ``plain`` or ``lines``, and the most buckets (`most_total_buckets`) of all workers.
 
         The arguments are the same on every worker but for the way. `l2_bytes`: the least L2 cache of their cores.
         """
 
 
 @runtime_checkable
-class CopyingEngine(Protocol):
+class CopyMeasuringEngine(Protocol):
     """An engine whose chunks lie in host memory (`merge_bench.merge.memory`)."""
 
-    def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
+    def measure_copy_speed(self, barrier: Callable[[], object]) -> CopyMeasurement | None:
         """Measure how fast the chunks are copied within host memory: bytes and seconds of each round."""
 
 
 @runtime_checkable
-class TableEngine(Engine, Protocol):
+class TableExchangingEngine(Engine, Protocol):
     """An engine that exchanges rows with a data plane as tables of the engine's library (`TableExchange`).
 
     Instead of `partition_chunks` and `make_receive_buffers`, an iteration calls `chunk_tables` and, for each side,
-    `take_received_table`.
+    `set_received_table`.
     """
 
     shape: JoinShape
@@ -239,8 +239,8 @@ class TableEngine(Engine, Protocol):
     def chunk_tables(self) -> dict[Side, Any]:
         """The rows of both chunks that can have a match, as tables of the engine's library."""
 
-    def take_received_table(self, side: Side, table: Any) -> None:
-        """Set the rows of one side that `join` joins: all that this worker received and kept; None: no rows."""
+    def set_received_table(self, side: Side, table: Any) -> None:
+        """Set the rows of one side that `join_received_rows` joins: all that this worker received and kept; None: no rows."""
 
     def wait_for_device(self) -> None:
         """Wait until the GPU has finished all work of this engine."""
@@ -250,7 +250,7 @@ class TableEngine(Engine, Protocol):
 class PipelinedEngine(Engine, Protocol):
     """An engine that can join some rows while others are in flight.
 
-    Instead of `partition_chunks` and `join`, an iteration calls `partition_pieces`, which yields the pieces of `pieces`
+    Instead of `partition_chunks` and `join_received_rows`, an iteration calls `partition_pieces`, which yields the pieces of `pieces`
     in that order, as on all workers. `join_part` is called when all workers' pieces of a part, and all `WHOLE` ones,
     have arrived.
     """
@@ -260,13 +260,13 @@ class PipelinedEngine(Engine, Protocol):
         """The pieces of both frames that are sent by themselves, in the order of sending."""
 
     @property
-    def part_count(self) -> int:
+    def join_part_count(self) -> int:
         """The number of parts in which the rows are joined, one after the other."""
 
     def partition_pieces(self) -> Iterator[list[OutgoingParcel]]:
         """Partition both chunks; yields each piece as soon as it is made, as a parcel per worker in rank order."""
 
-    def make_receive_buffer(self, piece: FramePiece, source: int, header: Bytes) -> Any:
+    def make_receive_buffer(self, piece: FramePiece, source_rank: int, header: Bytes) -> Any:
         """Make a buffer for one piece from one source rank, in the size that its header gives."""
 
     def join_part(self, part: int) -> None:

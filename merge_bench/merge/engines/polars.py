@@ -33,11 +33,11 @@ class PolarsEngine(HostEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        if self.joins_with_polars(shape):
+        if self.needs_polars(shape):
             import polars  # noqa: F401  # now, and not in a timed merge
 
     @staticmethod
-    def joins_with_polars(shape: JoinShape) -> bool:
+    def needs_polars(shape: JoinShape) -> bool:
         """Whether merges of this shape need Polars, which takes a process 0.07 s of CPU to load."""
         return True
 

@@ -44,7 +44,7 @@ class DataPlane:
     """The values of ``--shuffle`` that it has, each with the memory it needs, in sizes of both frames; measured."""
 
     @property
-    def exchanges_by_workers(self) -> bool:
+    def workers_exchange_rows(self) -> bool:
         """Whether the workers exchange rows by themselves; otherwise Dask's scheduler merges dataframes."""
         return self.attribute is not None
 
@@ -82,17 +82,17 @@ def find_recorded_plane(name: str | None) -> DataPlane:
     return next((plane for plane in data_planes() if plane.name == name), UNKNOWN)
 
 
-def name_planes_with(capability: Callable[[DataPlane], object]) -> str:
+def format_plane_names(has_capability: Callable[[DataPlane], object]) -> str:
     """Join the names of all data planes that have a capability, as in ``ucx or other``, for sentences."""
-    return " or ".join(plane.name for plane in data_planes() if capability(plane))
+    return " or ".join(plane.name for plane in data_planes() if has_capability(plane))
 
 
-def exchange_help() -> str:
+def exchange_option_help() -> str:
     """The help of ``--exchange``."""
     return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
 
 
-def exchange_class(name: str) -> type[Any]:
+def import_exchange_class(name: str) -> type[Any]:
     """Import the data plane called `name` with its libraries, and return its `Exchange` class."""
     plane = find_data_plane(name)
     assert plane.attribute is not None, "Dask's scheduler moves the rows"

@@ -30,12 +30,12 @@ class AbortFlag:
         self._reason: str | None = None
         self.last_heartbeat = time.monotonic()
 
-    def set(self, reason: str) -> None:
+    def abort_run(self, reason: str) -> None:
         """Make every wait of this worker end with `RunFailed(reason)`."""
         if self._reason is None:
             self._reason = reason
 
-    def clear(self) -> None:
+    def clear_abort(self) -> None:
         """Forget an earlier abort, and note a heartbeat."""
         self._reason = None
         self.note_heartbeat()
@@ -45,24 +45,24 @@ class AbortFlag:
         self.last_heartbeat = time.monotonic()
 
     @property
-    def is_set(self) -> bool:
+    def is_aborted(self) -> bool:
         """Whether the run was aborted."""
         return self._reason is not None
 
-    def is_abandoned(self, seconds: float) -> bool:
+    def is_aborted_or_orphaned(self, heartbeat_limit: float) -> bool:
         """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
-        return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
+        return self._reason is not None or time.monotonic() - self.last_heartbeat > heartbeat_limit
 
-    def is_stalled(self, silent: float, timeout: float) -> bool:
-        """Whether a wait has to end after `silent` seconds without progress.
+    def is_stalled(self, silent_seconds: float, timeout: float) -> bool:
+        """Whether a wait has to end after `silent_seconds` seconds without progress.
 
         After `timeout` seconds it ends if there was no heartbeat either, otherwise after `STALL_FACTOR` times as many.
         """
-        if silent < timeout:
+        if silent_seconds < timeout:
             return False
-        return silent >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
+        return silent_seconds >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
 
-    def raise_if_set(self) -> None:
+    def raise_if_aborted(self) -> None:
         """Raise `RunFailed` if the run was aborted."""
         reason = self._reason
         if reason is not None:
@@ -118,7 +118,7 @@ class PendingMessage:
     piece: int | None = None
 
 
-class BusyTimer:
+class TransferTimer:
     """Measures the seconds in which at least one transfer was in flight.
 
     `first` and `last`: when the first transfer began and the last one ended; None before.
@@ -163,7 +163,7 @@ class Exchange(ABC):
 
     @classmethod
     @abstractmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> Exchange:
+    def from_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> Exchange:
         """Make this worker's end of the data plane that `plan` names."""
 
     @property
@@ -176,11 +176,11 @@ class Exchange(ABC):
         """Connect to every other worker, whose address is at its rank, and exchange a first message with each."""
 
     @abstractmethod
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
         Buffers are contiguous or `ByteRuns`, in host or device memory. Both sides must agree on the sizes of buffers
-        and runs; empty ones are skipped. `noted`: fill `FrameTransfer.batches` as well.
+        and runs; empty ones are skipped. `note_batches`: fill `FrameTransfer.batches` as well.
         """
 
     @abstractmethod
@@ -200,7 +200,7 @@ class Exchange(ABC):
         """The effective UCX settings under their full names; empty without UCX."""
         return {}
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
         """For each peer the lanes that UCX selected, and the protocols of messages by size; empty without UCX."""
         return {}
 
@@ -222,7 +222,7 @@ class Exchange(ABC):
             distance *= 2
         return time.perf_counter() - start
 
-    def round_trip_seconds(self) -> float:
+    def measure_barrier_seconds(self) -> float:
         """The shortest of a few barriers in seconds: a bound on how far apart workers leave a barrier."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
@@ -239,20 +239,20 @@ class MessageExchange(Protocol):
     def peers(self) -> list[int]:
         """The ranks of all other workers, in the order in which this one sends to them."""
 
-    def reserve(self, stages: int) -> int:
-        """Reserve `stages` operation numbers for `post` and `progress`; returns the first."""
+    def reserve(self, count: int) -> int:
+        """Reserve `count` operation numbers for `post_message` and `progress`; returns the first."""
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
-        """Begin to send or receive a message of operation `stage`; those of one number between two ranks keep order."""
+    def post_message(self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool) -> PendingMessage:
+        """Begin to send or receive a message of operation `operation`; those of one number between two ranks keep order."""
 
     def progress(self) -> bool:
         """Drive UCX's transfers once, without the interpreter's lock; returns whether there was anything to do."""
 
-    def raise_if_failed(self, item: PendingMessage) -> None:
+    def raise_if_failed(self, message: PendingMessage) -> None:
         """Raise `RunFailed` if a completed message failed."""
 
-    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
-        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
+    def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
+        """Raise `RunFailed` if no byte arrived for too long; `last_byte_time`: when the last one did (`time.monotonic`)."""
 
     def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
         """Stop waiting for these messages. They may still be in flight, so `close` does not free their memory."""

@@ -111,7 +111,7 @@ class UcxExchange(Exchange):
         self._stage = 0
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag, *, puts: bool = False) -> UcxExchange:
+    def from_plan(cls, plan: Plan, rank: int, abort: AbortFlag, *, puts: bool = False) -> UcxExchange:
         return cls(
             rank,
             plan.workers,
@@ -148,7 +148,7 @@ class UcxExchange(Exchange):
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
         self._stage += 1
         flight, began = FrameTransfer(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
@@ -156,17 +156,17 @@ class UcxExchange(Exchange):
         try:
             for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
                 if peer in receives:
-                    if noted:
+                    if note_batches:
                         posted[peer, True] = time.perf_counter()
                     self._post_parcel(pending, receives[peer], peer, receive=True)
             for peer in self.peers:
                 if peer in sends:
-                    if noted:
+                    if note_batches:
                         posted[peer, False] = time.perf_counter()
                     self._post_parcel(pending, sends[peer], peer, receive=False)
                     flight.sent_bytes += sends[peer].nbytes
             if pending:
-                finished, ended = self._wait_for_all(pending)
+                finished, ended = self._wait_for_messages(pending)
                 flight.seconds = ended - began
                 for peer, buffer in receives.items():
                     flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
@@ -178,7 +178,7 @@ class UcxExchange(Exchange):
             raise
         return flight
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
         texts = {peer: describe_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
         return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
@@ -186,13 +186,13 @@ class UcxExchange(Exchange):
         """The handles of UCX's context, worker, and endpoint to `peer`: addresses as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
-    def receive_token(self, peer: int, progress: Callable[[], None]) -> None:
+    def wait_for_token(self, peer: int, progress: Callable[[], None]) -> None:
         """Wait for a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
 
         The peer sends it with `transfer`; both count as one operation.
         """
         self._stage += 1
-        token = self.post(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
+        token = self.post_message(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
         try:
             while not token.request.completed:
                 progress()
@@ -201,13 +201,13 @@ class UcxExchange(Exchange):
             raise
         self.raise_if_failed(token)
 
-    def reserve(self, stages: int) -> int:
-        self._stage += stages
-        return self._stage - stages + 1
+    def reserve(self, count: int) -> int:
+        self._stage += count
+        return self._stage - count + 1
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
+    def post_message(self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool) -> PendingMessage:
         source = peer if receive else self.rank
-        tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
+        tag, piece = UCXXTag(operation << 32 | source << 16 | sequence_number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
         return PendingMessage(request, peer, receive, buffer)
 
@@ -221,8 +221,8 @@ class UcxExchange(Exchange):
         self._abandoned += pending
 
     def close(self) -> None:
-        if self._abandoned or self.abort.is_set:
-            self._say_goodbye()
+        if self._abandoned or self.abort.is_aborted:
+            self._drain_messages()
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -232,7 +232,7 @@ class UcxExchange(Exchange):
             self._worker.progress_once()
         self._endpoints.clear()
 
-    def _say_goodbye(self) -> None:
+    def _drain_messages(self) -> None:
         """Drive UCX until no peer uses this worker's memory any more; keep the memory that may still be used.
 
         A message that a receive has matched arrives, because its sender drives UCX here, too; other receives are
@@ -243,7 +243,7 @@ class UcxExchange(Exchange):
             if item.receive and not item.request.completed:
                 cancel_receive(item.request)
         flush = PutFlush(self._worker.handle) if self._puts else None
-        heard = {peer: self.post(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
+        heard = {peer: self.post_message(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
         untold, told = list(heard), list[PendingMessage]()
         unfinished, deadline = self._abandoned, time.monotonic() + GOODBYE_SECONDS
         while time.monotonic() < deadline:
@@ -255,7 +255,7 @@ class UcxExchange(Exchange):
             if flush is None or flush.is_done():
                 busy = {item.peer for item in unfinished if item.receive}
                 goodbye = np.zeros(1, np.uint8)
-                told += [self.post(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
+                told += [self.post_message(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
                 untold = [peer for peer in untold if peer in busy]
             self.unanswered = tuple(peer for peer, answer in heard.items() if not answer.request.completed)
             if not (unfinished or untold or (self._puts and self.unanswered)):
@@ -271,7 +271,7 @@ class UcxExchange(Exchange):
     def _post_parcel(self, pending: list[PendingMessage], buffer: Any, peer: int, *, receive: bool) -> None:
         """Post the messages of a parcel that goes to or comes from a peer, and add them to `pending`."""
         for number, message in enumerate(self._cut_into_messages(buffer)):
-            pending.append(self.post(message, peer, self._stage, number, receive=receive))
+            pending.append(self.post_message(message, peer, self._stage, number, receive=receive))
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
         """Cut a parcel's runs of bytes into messages of at most `message_bytes`."""
@@ -280,7 +280,7 @@ class UcxExchange(Exchange):
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _wait_for_all(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
+    def _wait_for_messages(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
         """Drive UCX until no message is pending; returns when the last receive from (True) and send to each peer was
         complete, and the end.
         """
@@ -307,22 +307,22 @@ class UcxExchange(Exchange):
                 continue
             spins += 1
             if spins > SPINS_BEFORE_YIELD:
-                self.abort.raise_if_set()
-                self.raise_if_silent(pending, last_byte)
+                self.abort.raise_if_aborted()
+                self.raise_if_stalled(pending, last_byte)
                 if spins > SPINS_BEFORE_SLEEP:
                     time.sleep(SLEEP_SECONDS)
                 else:
                     os.sched_yield()
 
-    def raise_if_failed(self, item: PendingMessage) -> None:
+    def raise_if_failed(self, message: PendingMessage) -> None:
         try:
-            item.request.check_error()
+            message.request.check_error()
         except UCXError as error:
-            what = "receive from" if item.receive else "send to"
-            raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
+            what = "receive from" if message.receive else "send to"
+            raise RunFailed(f"rank {self.rank} failed to {what} rank {message.peer}: {error}") from error
 
-    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
-        silent = time.monotonic() - last_byte
+    def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
+        silent = time.monotonic() - last_byte_time
         if self.abort.is_stalled(silent, self._timeout):
             peers = sorted({item.peer for item in pending})
             ranks = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
@@ -347,8 +347,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}
 
 
-def describe_endpoint(handle: int) -> str:
-    """The text that `ucp_ep_print_info` prints for an endpoint; `handle`: the `ucp_ep_h` as an integer.
+def describe_endpoint(endpoint_handle: int) -> str:
+    """The text that `ucp_ep_print_info` prints for an endpoint; `endpoint_handle`: the `ucp_ep_h` as an integer.
 
     It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
@@ -359,7 +359,7 @@ def describe_endpoint(handle: int) -> str:
     show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     with open(os.memfd_create("ucp_ep_print_info"), encoding="utf-8", errors="replace") as file:
         stream = libc.fdopen(os.dup(file.fileno()), b"w")
-        show(handle, stream)
+        show(endpoint_handle, stream)
         libc.fclose(stream)  # only now the text is complete
         file.seek(0)
         return file.read()
@@ -394,7 +394,7 @@ def parse_size_ranges(text: str) -> list[SizeRange]:
                     estimated=protocol.startswith("(?)"),
                 )
             )
-    return ranges or list(_parse_thresholds(text))
+    return ranges or list(_parse_protocol_v1_ranges(text))
 
 
 def parse_lanes(text: str) -> list[str]:
@@ -408,7 +408,7 @@ def _parse_size(text: str) -> int | None:
     return int(size[1]) * _UNITS[size[2]] if size else None
 
 
-def _parse_thresholds(text: str) -> Iterator[SizeRange]:
+def _parse_protocol_v1_ranges(text: str) -> Iterator[SizeRange]:
     """The ranges of protocols v1, from ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
@@ -437,7 +437,7 @@ class _ContextAttributes(ctypes.Structure):
     )
 
 
-def detects_cuda_memory(context: int) -> bool:
+def detects_cuda_memory(context_handle: int) -> bool:
     """Whether UCX recognizes GPU memory in this context (a `ucp_context_h`).
 
     UCXX's `cuda_support` only reads `UCX_TLS`.
@@ -445,7 +445,7 @@ def detects_cuda_memory(context: int) -> bool:
     attributes = _ContextAttributes(field_mask=_FIELD_MEMORY_TYPES)
     query = open_loaded_library("libucp").ucp_context_query
     query.restype = ctypes.c_int8
-    status = query(ctypes.c_void_p(context), ctypes.byref(attributes))
+    status = query(ctypes.c_void_p(context_handle), ctypes.byref(attributes))
     if status != _OK:
         raise RunFailed(f"UCX did not say which kinds of memory it can send (ucp_context_query gave {status})")
     return bool(attributes.memory_types & _CUDA)

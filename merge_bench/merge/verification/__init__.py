@@ -19,14 +19,14 @@ from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec, with_stored_types
+from merge_bench.merge.workload.tables import TableSpec, cast_to_file_types
 from merge_bench.units import plural
 
 MODULUS = 2**64
 BATCH_ROWS = 1 << 17
 
 
-class Check(msgspec.Struct, frozen=True):
+class ResultCheck(msgspec.Struct, frozen=True):
     """The findings of a check of one worker's part of the result.
 
     `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
@@ -39,7 +39,7 @@ class Check(msgspec.Struct, frozen=True):
     tables: bytes | None = None
 
 
-def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Check:
+def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> ResultCheck:
     """Check every row of one worker's part of the result of a merge, piece by piece.
 
     If the plan says that all rows are compared (``full``), those of real tables are kept.
@@ -50,21 +50,21 @@ def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Ch
     if isinstance(workload, SyntheticSpec):
         from merge_bench.merge.workload import synthetic
 
-        marks = synthetic.partner_bits(workload, how)
+        marks = synthetic.matched_left_key_bits(workload, how)
     else:
-        from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
+        from merge_bench.merge.verification.duckdb_reference import result_checksum, to_expected_columns
     for piece in pieces:
-        abort.raise_if_set()
+        abort.raise_if_aborted()
         if isinstance(workload, SyntheticSpec):
             count, part, wrong = synthetic.check_result_rows(workload, piece, how, marks)
             bad += wrong
         else:
             count, part = piece.num_rows, result_checksum(workload, piece, how)
             if full:
-                tables.append(result_table(workload, piece, how))
+                tables.append(to_expected_columns(workload, piece, how))
         rows += count
         total = (total + part) % MODULUS
-    return Check(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
+    return ResultCheck(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
 
 
 def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
@@ -82,10 +82,10 @@ def deserialize_tables(data: bytes | None) -> list[pa.Table]:
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
-def judge_checks(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
+def combine_and_judge_checks(checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int) -> tuple[ResultCheck, str | None]:
     """Add up the workers' checks; returns the sum, and what differs from the expected result (None: nothing)."""
     total = sum(check.checksum for check in checks) % MODULUS
-    whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
+    whole = ResultCheck(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
     if difference := whole.rows - expected_rows:
         counted = plural(abs(difference), "row")
@@ -118,16 +118,16 @@ def make_result_parts_folder(folder: str) -> None:
 
 def cast_to_stored_types(plan: Plan, piece: pa.Table) -> pa.Table:
     """Convert rows of the result to the column types that the merged tables' files have."""
-    return with_stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
+    return cast_to_file_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
 
 
-def write_result_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
-    """Write part `number` of the result to a new Parquet file, whose columns have these fields.
+def write_result_part(plan: Plan, part_number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
+    """Write part `part_number` of the result to a new Parquet file, whose columns have these fields.
 
     Raises `RunFailed`, with what the operating system says; the file is not there then.
     """
     assert plan.write_result is not None
-    path, names = Path(plan.write_result) / f"part-{number:05}.parquet", [field.name for field in fields]
+    path, names = Path(plan.write_result) / f"part-{part_number:05}.parquet", [field.name for field in fields]
     schema = cast_to_stored_types(plan, arrow_schema(fields).empty_table()).schema
     try:
         with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
@@ -149,11 +149,11 @@ def read_result_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             columns = (batch.column(name) for name in schema.names)
-            arrays = [_plain_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
+            arrays = [_unwrapped_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _plain_values(column: pa.Array) -> pa.Array:
+def _unwrapped_values(column: pa.Array) -> pa.Array:
     """The column without an extension type or a dictionary around its values."""
     if isinstance(column.type, pa.BaseExtensionType):
         return column.cast(column.type.storage_type)

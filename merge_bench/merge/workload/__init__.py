@@ -52,7 +52,7 @@ def benchmark_workload_names() -> tuple[str, ...]:
     return tuple(workload.name for workload in workloads() if workload.attribute is not None)
 
 
-def sizable_workload_names() -> tuple[str, ...]:
+def resizable_workload_names() -> tuple[str, ...]:
     """The names of the workloads whose tables ``--rows`` makes smaller or larger."""
     return tuple(workload.name for workload in workloads() if workload.rows)
 
@@ -70,13 +70,13 @@ def workload_choices() -> tuple[str, ...]:
     return (AUTO, *(workload.name for workload in workloads()))
 
 
-def workload_help() -> str:
+def workload_option_help() -> str:
     """The help of ``--workload``: a few words about each, and the meaning of ``auto``."""
     lines = "; ".join(f"{workload.name}: {workload.help}" for workload in workloads())
     return f"Tables to merge. {lines}; {AUTO}: tables if --left and --right are given, else synthetic."
 
 
-def questions_help() -> str:
+def question_option_help() -> str:
     """The help of ``--question``: the questions of each benchmark, and the default ones."""
     benchmarks = [workload for workload in workloads() if workload.attribute is not None]
     questions = " or ".join(f"{each.name} ({each.questions})" for each in benchmarks)
@@ -84,10 +84,10 @@ def questions_help() -> str:
     return f"Questions of --workload {questions}. Several values make a sweep. [{defaults}]"
 
 
-def rows_help() -> str:
+def rows_option_help() -> str:
     """The help of ``--rows``: which workloads it sizes, and how large they are without it."""
     defaults = "; ".join(f"{each.name}: {each.rows:,}" for each in workloads() if each.rows)
-    return f"Rows of the left table of --workload {' or '.join(sizable_workload_names())}. [{defaults}]"
+    return f"Rows of the left table of --workload {' or '.join(resizable_workload_names())}. [{defaults}]"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class SyntheticSpec:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class ExpectedWorkerResult:
     """A worker's part of the expected result: rows and checksum, to be added up over the workers."""
 
     rows: int

@@ -24,7 +24,7 @@ Make = Callable[[Path, Sequence[str]], object]
 
 
 @dataclass(frozen=True)
-class Question:
+class BenchmarkQuestion:
     """A merge of two tables of a benchmark; `how`: a value of ``--how``, None if the benchmark leaves it open."""
 
     name: str
@@ -44,7 +44,7 @@ class Benchmark:
     """
 
     name: str
-    questions: tuple[Question, ...]
+    questions: tuple[BenchmarkQuestion, ...]
     default: tuple[str, ...]
     make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
@@ -63,7 +63,7 @@ class Benchmark:
                 raise UsageError(f"--question names {name} twice")
         return tuple(chosen) or self.default
 
-    def find_question(self, name: str) -> Question:
+    def find_question(self, name: str) -> BenchmarkQuestion:
         return next(question for question in self.questions if question.name == name)
 
     def plan_question(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
@@ -81,38 +81,38 @@ class Benchmark:
 
 
 def make_tables_once(
-    what: str, target: Path, names: Sequence[str], make: Make, disk_bytes: int, smaller: str
+    description: str, target_folder: Path, names: Sequence[str], make_tables: Make, disk_bytes: int, size_option: str
 ) -> tuple[Path, ...]:
     """Return the paths ``target/<name>.parquet``, after making the files that do not exist.
 
-    A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An
+    A file is there only when it is complete: `make_tables` writes it to a folder beside `target_folder`, from where it is moved. An
     interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
 
-    `what`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the benchmark.
-    `smaller`: the option that makes them smaller.
+    `description`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the benchmark.
+    `size_option`: the option that makes them smaller.
 
     Raises `UsageError` if the disk is too small, or cannot be written to.
     """
-    paths = {name: target / f"{name}.parquet" for name in names}
-    folder = target.parent
+    paths = {name: target_folder / f"{name}.parquet" for name in names}
+    folder = target_folder.parent
     try:
         if not _missing_tables(paths):
             return tuple(paths.values())
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / f".{target.name}.lock", "w", opener=open_without_links) as lock:
+        with open(folder / f".{target_folder.name}.lock", "w", opener=open_without_links) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
             if missing := _missing_tables(paths):
-                for stale in folder.glob(f".{target.name}.tmp-*"):
+                for stale in folder.glob(f".{target_folder.name}.tmp-*"):
                     shutil.rmtree(stale, ignore_errors=True)
                 free = shutil.disk_usage(folder).free
                 if disk_bytes > free:
                     raise UsageError(
-                        f"{what} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)} free;"
-                        f" use a smaller {smaller}, or set XDG_CACHE_HOME to another folder"
+                        f"{description} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)} free;"
+                        f" use a smaller {size_option}, or set XDG_CACHE_HOME to another folder"
                     )
-                _make_tables(make, missing, folder / f".{target.name}.tmp-{os.getpid()}", target)
+                _make_tables(make_tables, missing, folder / f".{target_folder.name}.tmp-{os.getpid()}", target_folder)
     except OSError as error:
-        raise UsageError(f"cannot write the tables of {what} to {folder}: {error.strerror or error}") from None
+        raise UsageError(f"cannot write the tables of {description} to {folder}: {error.strerror or error}") from None
     return tuple(paths.values())
 
 
@@ -120,11 +120,11 @@ def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.is_file()]
 
 
-def _make_tables(make: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
+def _make_tables(make_tables: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
     """Make tables in a temporary folder, and move them to the target."""
     temporary.mkdir()
     try:
-        make(temporary, names)
+        make_tables(temporary, names)
         target.mkdir(exist_ok=True)
         for name in names:
             os.replace(temporary / f"{name}.parquet", target / f"{name}.parquet")
