@@ -55,11 +55,11 @@ def make(
     seed: int,
     repeats: int = 1,
     fraction: float = FRACTION,
-    rows_per_row_group: int = GROUP_ROWS,
+    group_rows: int = GROUP_ROWS,
 ) -> Tables:
     """Write both tables of about `rows` rows in random order; `fraction` of the right keys match.
 
-    Each key occurs `repeats` times in each table that has it. `rows_per_row_group`: the most rows of a row group of the files.
+    Each key occurs `repeats` times in each table that has it. `group_rows`: the most rows of a row group of the files.
     """
     rng = np.random.default_rng(seed)
     count = rows // repeats
@@ -73,17 +73,17 @@ def make(
     sums = np.zeros((2, 2 * count), np.uint64)  # of the payloads of each key: its pairs add up to their product
     for path, numbers, of_side in zip(paths, (left, right), sums, strict=True):
         np.add.at(of_side, numbers, np.arange(len(numbers), dtype=np.uint64))
-        _write(path, keys, numbers, rows_per_row_group)
+        _write(path, keys, numbers, group_rows)
     return Tables(str(paths[0]), str(paths[1]), keys.on, matching * repeats**2, checksum(*sums))
 
 
-def _write(path: Path, keys: Keys, numbers: np.ndarray, rows_per_row_group: int) -> None:
+def _write(path: Path, keys: Keys, numbers: np.ndarray, group_rows: int) -> None:
     """Write a row group at a time; a row's payload is its place."""
     payload = f"{path.stem}_payload"
     schema = pa.table({**keys.columns(numbers[:0]), payload: pa.array([], pa.int64())}).schema
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        for start in range(0, len(numbers), rows_per_row_group):
-            part = numbers[start : start + rows_per_row_group]
+        for start in range(0, len(numbers), group_rows):
+            part = numbers[start : start + group_rows]
             writer.write_table(pa.table({**keys.columns(part), payload: np.arange(start, start + len(part))}))
 
 

@@ -13,9 +13,10 @@ Member = TypeVar("Member")
 
 @functools.cache
 def read_registry(folders: Sequence[str], constant_name: str, member_class: Callable[..., Member]) -> tuple[Member, ...]:
-    """Read the members of a registry: what files of `folders` declare as ``constant = kind(…)``, with literals.
+    """Return the members of a registry: what the Python files in `folders` declare as ``constant_name =
+    member_class(…)`` with literal arguments.
 
-    They are read from the source text, so that listing them imports neither them nor their libraries.
+    The declarations are read from the source text, without importing these files or their libraries.
     """
     files = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
     members = (_read_declared_member(path.read_text(encoding="utf-8"), constant_name, member_class) for path in files)
@@ -23,7 +24,7 @@ def read_registry(folders: Sequence[str], constant_name: str, member_class: Call
 
 
 def _read_declared_member(source_text: str, constant_name: str, member_class: Callable[..., Member]) -> Member | None:
-    """Read the member that a file's source text declares; None if it declares none."""
+    """Return the member that a file's source text declares; None if it declares none."""
     for statement in ast.parse(source_text).body if f"\n{constant_name} = " in source_text else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant_name:

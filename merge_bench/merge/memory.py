@@ -33,10 +33,11 @@ CopyPair: TypeAlias = tuple[Bytes, Bytes]
 
 
 class BufferPool:
-    """A buffer that grows and is used again in every iteration, because the first touch of memory is slow.
+    """A growing buffer that is reused in every iteration, because the first access to new memory is slow.
 
-    `take_bytes(n)` gives n bytes that stay valid until the next `reset_pool`: of what was lent, then of the buffer, then of new
-    blocks. When an iteration needed blocks, the next `reset_pool` makes one buffer in their place and touches every page.
+    `take_bytes(n)` gives n bytes that stay valid until the next `reset_pool`: from lent buffers, then from the own
+    buffer, then from new blocks. When an iteration needed new blocks, the next `reset_pool` makes one larger buffer in
+    their place and touches every page.
     """
 
     def __init__(self) -> None:
@@ -48,11 +49,12 @@ class BufferPool:
 
     @property
     def reusable_buffer(self) -> Bytes:
-        """The buffer that is kept between iterations, all of it touched; writing to it overwrites what was taken."""
+        """The buffer that is kept between iterations; writing to it overwrites what `take_bytes` gave."""
         return self._buffer
 
     def reserve_bytes(self, size: int) -> None:
-        """Make the buffer `size` bytes long at least, and touch it. What `take_bytes` gave before is no longer valid."""
+        """Make the buffer at least `size` bytes long, and touch it. What `take_bytes` gave before is no longer valid.
+        """
         if size > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
             self._buffer = allocate_aligned_bytes(size)
@@ -60,23 +62,23 @@ class BufferPool:
         self._used = 0
 
     def add_lent_buffers(self, buffers: Sequence[Bytes]) -> None:
-        """Add runs of bytes, aligned to 64, that are free until the next `reset_pool`; `take_bytes` uses them first."""
+        """Add buffers, aligned to 64 bytes, that are free until the next `reset_pool`; `take_bytes` uses them first."""
         self._lent += buffers
 
     def release_temporary_memory(self) -> None:
-        """Forget lent memory and new blocks; call this before `reset_pool` of this pool or of the one that lent it."""
+        """Drop lent buffers and new blocks; call this before `reset_pool` of this pool or of the one that lent them."""
         self._lent, self._block = [], np.zeros(0, np.uint8)
         if self._wanted > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
 
     def reset_pool(self) -> None:
-        """Make all bytes available again, and give lent memory back."""
+        """Make all bytes of the pool available again, and drop lent buffers."""
         self.release_temporary_memory()
         self.reserve_bytes(self._wanted)
         self._wanted = 0
 
     def take_bytes(self, size: int) -> Bytes:
-        """Take `size` bytes, aligned to 64, that stay valid until `reset_pool`; contents undefined."""
+        """Return `size` bytes, aligned to 64, that stay valid until `reset_pool`; contents undefined."""
         padded = aligned_size(size)
         for number, room in enumerate(self._lent):
             if padded <= room.size:
@@ -93,7 +95,7 @@ class BufferPool:
 
 
 def aligned_size(size: int) -> int:
-    """`size` bytes rounded up to a multiple of `ALIGN`."""
+    """Return `size` rounded up to a multiple of `ALIGN` bytes."""
     return -(-size // ALIGN) * ALIGN
 
 
@@ -106,7 +108,7 @@ def allocate_aligned_bytes(size: int) -> Bytes:
 
 @dataclass(frozen=True)
 class CopyMeasurement:
-    """The bytes that each round of copies read and wrote, and the seconds of each round."""
+    """The result of a measurement of memory copies: bytes read and written per round, and the seconds of each round."""
 
     bytes: int
     seconds: tuple[float, ...]
@@ -144,7 +146,7 @@ def measure_copy_speed(
 
 
 def _pair_arrays_with_target(frames: Iterable[Frame], target: Bytes) -> Iterator[CopyPair]:
-    """Each array of the frames with its place in `target`, one after the other, as far as `target` reaches."""
+    """Yield each array of the frames with its part of `target`, one after the other, until `target` is full."""
     start = 0
     for frame in frames:
         for column in frame.columns:
@@ -156,12 +158,12 @@ def _pair_arrays_with_target(frames: Iterable[Frame], target: Bytes) -> Iterator
 
 
 def _slice_for_thread(array: Bytes, thread: int, threads: int) -> Bytes:
-    """The part of a source or its target that thread `thread` of `threads` copies."""
+    """Return the part of an array that one of `threads` threads copies."""
     return array[array.size * thread // threads : array.size * (thread + 1) // threads]
 
 
 def _copy_repeatedly(pairs: Sequence[CopyPair], repetitions: int) -> None:
-    """Copy each source to its target, `repetitions` times."""
+    """Copy each source to its target, as many times as `repetitions` says."""
     for _ in range(repetitions):
         for source, target in pairs:
             np.copyto(target, source)

@@ -38,7 +38,9 @@ PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
 def make_phase_marker(engine: str) -> PhaseMarker:
-    """A function that marks a phase for GPU profilers; without a GPU or the package nvtx it does nothing."""
+    """Make a function that marks a phase for GPU profilers; without a GPU or the package nvtx the function does
+    nothing.
+    """
     if not describe_engine(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
     import nvtx
@@ -47,16 +49,16 @@ def make_phase_marker(engine: str) -> PhaseMarker:
 
 
 class WorkerMeasurement(msgspec.Struct, frozen=True):
-    """The measurement of one iteration on one worker. `pairs`: what arrived from each other worker, by rank."""
+    """The measurement of one iteration on one worker; `pairs`: the bytes that arrived from each other worker."""
 
     worker: WorkerIteration
     pairs: list[PairTraffic]
 
 
 class TransferTotals(msgspec.Struct, frozen=True):
-    """The bytes and seconds that one worker exchanged in one iteration.
+    """The bytes and seconds that one worker's exchange of both frames took in one iteration.
 
-    `sent_bytes`, `seconds`: of both frames. `arrived`: for each source, bytes of both frames and seconds from the first
+    `sent_bytes`, `seconds`: by frame. `arrived`: for each source rank, bytes of both frames and seconds from the first
     receive posted to the last one completed, added up over the frames.
     """
 
@@ -66,9 +68,10 @@ class TransferTotals(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Merges on one worker, whose rows the engine has; `exchange`: its end of the data plane.
+    """Merges the engine's rows on one worker, phase by phase: partition, exchange, join.
 
-    `notes`: where to note when phases and messages begin and end; None: nowhere.
+    `exchange`: this worker's end of the data plane. `notes`: where to note when phases and messages begin and end;
+    None: nowhere.
     """
 
     def __init__(self, engine: Engine, exchange: Exchange, plan: Plan) -> None:
@@ -79,7 +82,7 @@ class Merger:
         self._mark_phase: PhaseMarker = make_phase_marker(engine.name)
 
     def merge(self) -> WorkerMeasurement:
-        """Merge once and measure it. The last result is freed before the opening barrier, the new one is kept."""
+        """Merge once and measure it. The last result is freed before the opening barrier; the new one is kept."""
         self._last_messages = {}
         self.engine.begin_iteration()
         entered = time.perf_counter()
@@ -107,7 +110,7 @@ class Merger:
         return self._make_measurement(joined - start, phases, transfers, rows, cpu)
 
     def repeat_exchange(self) -> TransferTotals:
-        """Send the last merge's messages again, without partition and join; returns bytes and seconds."""
+        """Send the last merge's messages again, without partition and join; returns their bytes and seconds."""
         self.exchange.barrier()
         start = time.perf_counter()
         flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_with_barrier()}
@@ -117,16 +120,17 @@ class Merger:
 
     @property
     def piece_sides(self) -> list[str]:
-        """The side (``left`` or ``right``) of each piece that is sent, by its number."""
+        """The side (``left`` or ``right``) of each piece that is sent, by its number; here both frames are sent whole.
+        """
         return [side.value for side in Side]
 
     def _partition_chunks(self) -> Any:
-        """Filter and partition both chunks; returns the parcels or tables to send."""
+        """Filter and partition both chunks; returns the parcels (or packed tables) to send, by side."""
         self._filter_rows()
         return self.engine.partition_chunks()
 
     def _exchange_sides(self, outgoing: Any) -> Any:
-        """Exchange both sides, the headers first in one small message per peer; returns the transfer of each side."""
+        """Exchange both sides, all headers first in one small message per peer; returns the transfer of each side."""
         parcels: dict[Side, list[OutgoingParcel]] = outgoing
         sizes = [self.engine.header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([parcels[side][peer].header for side in Side]) for peer in self.exchange.peers}
@@ -154,13 +158,15 @@ class Merger:
         )
 
     def _record_spans(self, *spans: tuple[str, float, float]) -> None:
-        """Note the name, begin and end of spans for the timeline, if it is wanted."""
+        """Add spans (name, begin, end) to the timeline notes, if notes are kept."""
         if self.notes is not None:
             for name, begin, end in spans:
                 self.notes.add_span(name, begin, end)
 
     def _filter_rows(self) -> None:
-        """Apply the runtime filter, if the plan has one. Its time counts as partition, and its messages not as sent."""
+        """Apply the runtime filter, if the plan has one. Its time counts as partition; its messages do not count as
+        sent bytes.
+        """
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             start = time.perf_counter()
@@ -168,15 +174,15 @@ class Merger:
             self._record_spans(("filter", start, time.perf_counter()))
 
     def _all_gather(self, own_bytes: Bytes) -> list[Bytes]:
-        """Exchange some bytes with all other workers; returns those of every worker, in rank order."""
+        """Send the same bytes to all other workers; returns those of every worker, in rank order."""
         received = {peer: np.empty_like(own_bytes) for peer in self.exchange.peers}
         self.exchange.transfer(dict.fromkeys(self.exchange.peers, own_bytes), received)
         return [received.get(rank, own_bytes) for rank in range(self.exchange.workers)]
 
     def _sides_with_barrier(self) -> Iterator[Side]:
-        """Both sides, to be exchanged one after the other, the second once all workers have exchanged the first.
+        """Yield both sides, the second one only when all workers have exchanged the first.
 
-        Workers that go on earlier would fill the links of those that still wait for rows of the first side.
+        Otherwise workers that go on earlier would fill the links of those that still wait for rows of the first side.
         """
         yield Side.LEFT
         if self.exchange.workers > 2:
@@ -212,7 +218,7 @@ class Merger:
         return WorkerMeasurement(worker, pairs)
 
     def _exchange_side(self, side: Side, outgoing: list[OutgoingParcel], headers: dict[int, Bytes]) -> FrameTransfer:
-        """Make the buffers that the headers of one side announce, and exchange the rows of that side."""
+        """Make the receive buffers that the headers of one side announce, and exchange the rows of that side."""
         receives = self.engine.make_receive_buffers(side, headers)
         self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
         flight = self.exchange.transfer(*self._last_messages[side], note_batches=self.notes is not None)
@@ -225,7 +231,7 @@ class Merger:
 
 
 class PipelinedMerger(Merger):
-    """Partitions and joins in the calling thread, while the thread of a `PipelinedExchange` exchanges."""
+    """Partitions and joins in the calling thread, while a `PipelinedExchange` exchanges in its own thread."""
 
     engine: PipelinedEngine
 
@@ -316,9 +322,9 @@ def _sum_pipelined_transfers(pipeline: PipelinedExchange) -> TransferTotals:
 
 
 class TableMerger(Merger):
-    """Merges over a data plane that partitions, moves and concatenates whole tables by itself.
+    """Merges over a data plane that partitions, moves and concatenates whole tables.
 
-    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table.
+    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each side are one table.
     """
 
     engine: TableExchangingEngine
@@ -348,9 +354,9 @@ class TableMerger(Merger):
         return shuffled
 
     def _sum_transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> TransferTotals:
-        """Add up the bytes that each peer sent to this worker; peers report them, since the data plane does not.
+        """Add up the bytes that each peer sent to this worker; the peers report them, since the data plane does not.
 
-        That comes after the timed interval. The seconds of a source are those in which anything was under way.
+        This comes after the timed interval. The seconds of a source are those in which anything was under way.
         """
         if not packed:
             return TransferTotals(FrameCounts(left=0, right=0), FlightSeconds(left=0.0, right=0.0, union=0.0), {})
@@ -382,7 +388,7 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: AbortFlag) -> Merg
 
 
 def _choose_merger_class(engine: Engine, plan: Plan) -> type[Merger]:
-    """The class of merger for an engine and a plan; raises `UsageError` if they do not go together."""
+    """Return the class of merger for an engine and a plan; raises `UsageError` if they cannot be combined."""
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if plan.data_plane.tables:

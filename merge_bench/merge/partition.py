@@ -38,7 +38,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ParcelLayout:
-    """The layout of a parcel: where its columns lie in its bytes, computed from its header.
+    """The layout of a parcel: the byte offsets of its columns, computed from its header.
 
     `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
     """
@@ -66,13 +66,14 @@ class ParcelLayout:
 
 
 def parcel_header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
-    """The shape of the header of a parcel with these fields and `buckets` buckets: see `ParcelLayout`."""
+    """Return the shape of the header of a parcel with these fields and `buckets` buckets: see `ParcelLayout`."""
     return 1 + sum(field.has_variable_width for field in fields), buckets
 
 
 @dataclass(frozen=True)
 class ByteRuns:
-    """A parcel in several runs of bytes, on whose lengths sender and receiver agree: each is sent by itself."""
+    """A parcel that consists of several buffers, which are sent separately; sender and receiver agree on their lengths.
+    """
 
     runs: tuple[Any, ...]
 
@@ -82,13 +83,13 @@ class ByteRuns:
 
 
 def contiguous_buffers(data: Any) -> tuple[Any, ...]:
-    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+    """Return the contiguous buffers of a parcel's data, in the order in which they are sent."""
     return data.runs if isinstance(data, ByteRuns) else (data,)
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A parcel's header and bytes, at the sender or at the receiver.
+    """The layout and the bytes of a parcel (rows that one worker sends to another), at the sender or at the receiver.
 
     `room`: the memory that is free once the parcel was sent: `data` and a little more.
     """
@@ -115,7 +116,7 @@ ValueBlocks: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
 
 
 class PlainParcelWriter:
-    """Writes each value to its place in the parcel at once: the way ``plain``.
+    """Writes each value directly to its place in the parcel: the method ``plain``.
 
     `most_columns`: how many columns to write at once. `most_total_buckets`: with more buckets, the partition loses more
     time than the join of smaller buckets gains.
@@ -127,7 +128,9 @@ class PlainParcelWriter:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
     def write_columns(self, blocks: ValueBlocks, positions: Counts, out: Array) -> None:
-        """Write columns to `out`; `positions`: shape (columns, buckets), where each bucket's first value goes."""
+        """Write columns of one type to `out`; `positions`: shape (columns, buckets), where each bucket's first value
+        goes.
+        """
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
@@ -136,7 +139,7 @@ class PlainParcelWriter:
 
 
 class CacheLineParcelWriter:
-    """Collects full cache lines for each bucket and column, and writes them past the caches: the way ``lines``."""
+    """Collects full cache lines for each bucket and column, and writes them past the caches: the method ``lines``."""
 
     most_total_buckets: ClassVar[int] = 2048
 
@@ -147,7 +150,7 @@ class CacheLineParcelWriter:
         self._rows = allocate_aligned_bytes(self.most_columns * buckets * COLLECTED)
 
     def write_columns(self, blocks: ValueBlocks, positions: Counts, out: Array) -> None:
-        """Write columns to `out`, as `PlainParcelWriter.write_columns` does."""
+        """Write columns of one type to `out`, as `PlainParcelWriter.write_columns` does."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
@@ -158,7 +161,7 @@ class CacheLineParcelWriter:
 
 
 def _first_positions_and_gaps(positions: Counts) -> tuple[Array, Array]:
-    """The positions of the first column, and for each bucket the distance to the position of each column."""
+    """Return each bucket's position in the first column, and its distance to the bucket's position in each column."""
     return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
@@ -168,7 +171,7 @@ WRITERS: dict[str, type[Writer]] = {PLAIN: PlainParcelWriter, LINES: CacheLinePa
 
 
 def most_total_buckets(writer_names: Iterable[str]) -> int:
-    """The most buckets of all workers together, if workers write parcels in these ways."""
+    """Return the largest number of buckets of all workers together that suits all of these parcel writers."""
     return min(WRITERS[way].most_total_buckets for way in writer_names)
 
 
@@ -211,9 +214,10 @@ class Partitioner:
         row_range: tuple[int, int] | None = None,
         bucket_edges: Sequence[int] = (),
     ) -> list[list[Parcel]]:
-        """For every run of buckets between two of `bucket_edges` (by default one run of all), one parcel per worker.
+        """Split a frame into parcels: for each range of buckets between two of `bucket_edges` (default: one), one per
+        worker.
 
-        `row_range`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
+        `row_range`: only these rows (first…last-1). In each parcel the buckets outside its range are empty.
         """
         self.scratch.reserve_bytes(frame.rows * self._ids.itemsize)
         self._ids = self.scratch.take_bytes(frame.rows * self._ids.itemsize).view(self._ids.dtype)
@@ -242,7 +246,7 @@ class Partitioner:
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
     def _assign_buckets_to_rows(self, frame: Frame, row_range: tuple[int, int]) -> Counts:
-        """Write the bucket of each row of a span, and count the rows of each bucket."""
+        """Write the bucket number of each row of a range, and return how many rows each bucket has."""
         from merge_bench.merge import partition_loops
 
         keys = [frame.column(name) for name in self.keys]
@@ -260,7 +264,7 @@ class Partitioner:
         return totals
 
     def _count_value_bytes(self, column: Column, total_buckets: int, row_range: tuple[int, int]) -> Counts:
-        """Count the bytes of a column's values in a span of rows, by bucket."""
+        """Return how many bytes the values of a variable-width column have in each bucket, over a range of rows."""
         from merge_bench.merge import partition_loops
 
         assert column.offsets is not None
@@ -276,7 +280,7 @@ class Partitioner:
         row_range: tuple[int, int],
         range_starts: tuple[Counts, ...],
     ) -> None:
-        """Scatter the rows first…last-1 (`row_range`) of a frame into the parcels, which lie in `parcel_memory`.
+        """Write a range of rows (first…last-1) of a frame into the parcels, which are in `parcel_memory`.
 
         `column_starts`: for each column, the bytes of `parcel_memory` at which its values (or lengths), its bytes and
         its validity begin, for each bucket. `range_starts`: the first row of these in the parcel of each bucket, then
@@ -308,7 +312,10 @@ class Partitioner:
 
 
 def _assign_plain_key_buckets(keys: Sequence[Array], total_buckets: int, bucket_ids: Array, counts: Counts) -> None:
-    """Write each row's bucket to `bucket_ids`, with fewer passes than `RowHasher` and `assign_buckets`."""
+    """Write each row's bucket to `bucket_ids`, in fewer passes than `RowHasher` and `assign_buckets` need.
+
+    The keys have fixed widths of up to 8 bytes, and no nulls (`can_hash_key_directly`).
+    """
     from merge_bench.merge import partition_loops as loops
 
     if len(keys) == 1:
@@ -328,21 +335,23 @@ def _assign_plain_key_buckets(keys: Sequence[Array], total_buckets: int, bucket_
 
 
 def _split_evenly(columns: Sequence[_Item], most_per_part: int) -> Iterator[Sequence[_Item]]:
-    """Cut columns into as few parts as possible of at most `most_per_part` each, as even as possible."""
+    """Split columns into as few groups as possible of at most `most_per_part` columns, as even as possible."""
     parts = -(-len(columns) // most_per_part)
     for part in range(parts):
         yield columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
 
 
 def _value_length_blocks(offsets: npt.NDArray[np.int64], bucket_ids: Array) -> ValueBlocks:
-    """The lengths in bytes of values of variable width, with their rows' buckets, a block of rows at a time."""
+    """Yield the lengths in bytes of variable-width values, with the buckets of their rows, one block of rows at a time.
+    """
     for start in range(0, bucket_ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
         yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), bucket_ids[start : start + BLOCK]
 
 
 def _row_range_starts(counts: Counts, part_widths: Counts) -> Counts:
-    """Where in its parcel each span's part of each bucket begins: shape (spans, buckets)."""
+    """Return the position in its parcel where each row range's part of each bucket begins: shape (row ranges, buckets).
+    """
     totals = counts.sum(axis=0)
     before = np.cumsum(totals) - totals
     before -= np.repeat(before[np.cumsum(part_widths) - part_widths], part_widths)
@@ -351,21 +360,22 @@ def _row_range_starts(counts: Counts, part_widths: Counts) -> Counts:
 
 
 def _header_of_part(header: Counts, bucket_range: tuple[int, int]) -> Counts:
-    """The header of the parcel that has only the buckets first…last-1 of `bucket_range`: the counts of all others are 0."""
+    """Return the header of a parcel that has only buckets first…last-1: a copy in which the counts of others are 0."""
     kept = np.zeros_like(header)
     kept[:, slice(*bucket_range)] = header[:, slice(*bucket_range)]
     return kept
 
 
 def divide_rows(first: int, last: int, threads: int) -> list[tuple[int, int]]:
-    """Divide rows first…last-1 evenly among threads: spans of first and last row, a block or more for each."""
+    """Divide rows first…last-1 evenly among threads: ranges of first and last row, each of a block of rows or more."""
     threads = max(1, min(threads, (last - first) // BLOCK))
     edges = [first + (last - first) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))
 
 
 class BucketReader:
-    """Reads the buckets of one side from the parcels of a worker, as Arrow tables without copies."""
+    """Reads the buckets of one side from the parcels that a worker received, as Arrow tables or frames without copies.
+    """
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
@@ -377,12 +387,12 @@ class BucketReader:
         ]
 
     def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
-        """The rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
+        """Return the rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
         tables = [chunk.to_arrow() for chunk in self.read_buckets_as_frames(first, stop)]
         return pa.concat_tables(tables) if tables else arrow_schema(self.fields).empty_table()
 
     def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
-        """The rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""
+        """Return the rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""
         frames = []
         for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
             start, end = rows[first], rows[stop]
@@ -400,7 +410,8 @@ class BucketReader:
 
 
 def _parcel_column(field: Field, parcel: Parcel, index: int) -> Column:
-    """The column of a parcel at `index`, with all rows; a variable-width one has lengths in place of offsets."""
+    """Return column number `index` of a parcel with all rows; a variable-width column has lengths in place of offsets.
+    """
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
     rows = parcel.rows
     valid = parcel.data[valid_at : valid_at + rows] if field.nullable else None
@@ -411,7 +422,7 @@ def _parcel_column(field: Field, parcel: Parcel, index: int) -> Column:
 
 
 def _slice_variable_width(column: Column, start: int, stop: int, first_byte: int, stop_byte: int) -> Column:
-    """Rows start…stop-1, whose bytes begin at first_byte and end before stop_byte, of a `_parcel_column`."""
+    """Return rows start…stop-1 of a variable-width `_parcel_column`; their bytes are first_byte…stop_byte-1."""
     assert column.offsets is not None
     offsets = np.zeros(stop - start + 1, np.int64)
     np.cumsum(column.offsets[start:stop], out=offsets[1:])
@@ -421,7 +432,7 @@ def _slice_variable_width(column: Column, start: int, stop: int, first_byte: int
 def group_buckets(
     left: BucketReader, right: BucketReader, stop_bucket: int, rows_per_group: int, *, first_bucket: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Cut buckets first…buckets-1 into runs of about `rows_per_group` left and right rows; yields first and stop of each."""
+    """Group buckets into ranges of about `rows_per_group` left and right rows; yields first and stop bucket of each."""
     sizes = np.zeros(stop_bucket, np.int64)
     for parcel in (*left.parcels, *right.parcels):
         sizes += parcel.layout.header[0, :stop_bucket]
@@ -436,17 +447,17 @@ def group_buckets(
 
 
 class RowReader(Protocol):
-    """Reads rows that are joined with each other, by the number of their bucket or block."""
+    """Reads the rows of one side that are joined, by the numbers of their buckets (or blocks)."""
 
     def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
-        """The rows of the buckets or blocks first…stop-1 as one table."""
+        """Return the rows of the buckets (or blocks) first…stop-1 as one Arrow table."""
 
     def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
-        """The rows of the buckets or blocks first…stop-1 as frames, none of them empty."""
+        """Return the rows of the buckets (or blocks) first…stop-1 as frames, none of them empty."""
 
 
 class WholeTableReader:
-    """A `RowReader` of all rows of its parcels, for any bucket or block."""
+    """A `RowReader` that returns all rows of its parcels for any bucket or block."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         buckets = len(parcels[0].layout.header[0])
@@ -463,7 +474,7 @@ class WholeTableReader:
 
 
 class ChunkBlockReader:
-    """A `RowReader` of a worker's chunk where it lies, in blocks of at most `rows` rows, one a thread or more."""
+    """A `RowReader` of an unpartitioned chunk, in blocks of at most `rows` rows, at least one block per thread."""
 
     def __init__(self, frame: Frame, rows: int, threads: int) -> None:
         self._frame = frame

@@ -34,7 +34,7 @@ COLLECTED = 2 * LINE  # bytes of a bucket and column that are written at once
 
 @compile_inline
 def mix64(x: Any) -> Any:
-    """A bijective scrambling of 64 bits: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
+    """Scramble 64 bits bijectively: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
     x ^= x >> np.uint64(32)
     x *= np.uint64(0xD6E8FEB86659FD93)
     x ^= x >> np.uint64(32)
@@ -45,21 +45,22 @@ def mix64(x: Any) -> Any:
 
 @compile_loop
 def hash_fixed_width(values: Any, hashes: Any) -> None:
-    """Fold values into the hashes of their rows; widths of 1 to 8 bytes."""
+    """Combine the values of a key column (widths of 1 to 8 bytes) with the hashes of their rows."""
     for i in range(hashes.size):
         hashes[i] = mix64(hashes[i] ^ np.uint64(values[i]))
 
 
 @compile_loop
 def hash_16_bytes(words: Any, hashes: Any) -> None:
-    """Fold 16-byte values into the hashes of their rows; `words`: shape (n, 2), two of 64 bits for each value."""
+    """Combine 16-byte values with the hashes of their rows; `words`: shape (n, 2), two 64-bit words for each value."""
     for i in range(hashes.size):
         hashes[i] = mix64(mix64(hashes[i] ^ words[i, 0]) ^ words[i, 1])
 
 
 @compile_loop
 def hash_floats(values: Any, hashes: Any, missing: Any) -> None:
-    """Fold floats into the hashes of their rows: both zeros are one value, and a NaN marks its row in `missing`."""
+    """Combine floats with the hashes of their rows: 0.0 and -0.0 are one value, and a NaN marks its row in `missing`.
+    """
     for i in range(hashes.size):
         value = np.float64(values[i])
         if value != value:
@@ -74,7 +75,7 @@ def hash_floats(values: Any, hashes: Any, missing: Any) -> None:
 
 @compile_loop
 def hash_byte_strings(data: Any, offsets: Any, hashes: Any) -> None:
-    """Fold byte strings into the hashes of their rows, eight bytes at a time and the length last."""
+    """Combine byte strings with the hashes of their rows, eight bytes at a time and the length last."""
     for i in range(hashes.size):
         at, last = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         size = last - at
@@ -93,7 +94,9 @@ def hash_byte_strings(data: Any, offsets: Any, hashes: Any) -> None:
 
 @compile_loop
 def hash_nulls(valid: Any, previous_hashes: Any, hashes: Any, missing: Any) -> None:
-    """Where a value is null, give its row the hash of null on top of the hash `previous_hashes`, and mark it in `missing`."""
+    """Where a value is null, replace its row's hash by that of null on top of `previous_hashes`, and mark the row in
+    `missing`.
+    """
     for i in range(hashes.size):
         if valid[i] == 0:
             hashes[i] = mix64(previous_hashes[i] ^ NULL_HASH)
@@ -102,10 +105,10 @@ def hash_nulls(valid: Any, previous_hashes: Any, hashes: Any, missing: Any) -> N
 
 @compile_loop
 def assign_buckets(hashes: Any, missing: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
-    """Write the bucket of each row to `bucket_ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range), or
-    `buckets` if it is marked as missing.
+    """Write the bucket of each row to `bucket_ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range).
 
-    `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum over the first axis grows by the rows of each bucket.
+    A row that is marked in `missing` gets the number `buckets`. `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum
+    over the first axis grows by the rows of each bucket.
     """
     scale = np.uint64(buckets)
     for i in range(bucket_ids.size):
@@ -116,7 +119,9 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, bucket_ids: Any, cou
 
 @compile_loop
 def assign_buckets_one_key(values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
-    """`hash_fixed_width` and `assign_buckets` in one pass, for a single key column without nulls."""
+    """Hash a single key column without nulls and assign buckets in one pass: `hash_fixed_width` and `assign_buckets`
+    together.
+    """
     for start in range(0, bucket_ids.size, ASSIGNED):
         block_ids = bucket_ids[start : start + ASSIGNED]
         _assign_block_rows(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
@@ -131,9 +136,9 @@ def _assign_block_rows(values: Any, scale: Any, bucket_ids: Any) -> None:
 
 @compile_loop
 def load_cache_lines(values: Any) -> Any:
-    """Read a value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
+    """Read one value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
 
-    A loop that computes much for each row has too few loads under way to read two columns from memory at full speed.
+    A loop that computes much for each row has too few loads in flight to read two columns from memory at full speed.
     """
     total = np.uint64(0)
     for i in range(0, values.size, LINE // values.itemsize):
@@ -143,14 +148,16 @@ def load_cache_lines(values: Any) -> Any:
 
 @compile_loop
 def hash_first_key(values: Any, hashes: Any) -> None:
-    """`hash_fixed_width` of the first key column, into memory whose contents do not matter."""
+    """Hash the first key column, as `hash_fixed_width` does, into memory whose contents do not matter."""
     for i in range(hashes.size):
         hashes[i] = mix64(SEED ^ np.uint64(values[i]))
 
 
 @compile_loop
 def assign_buckets_last_key(hashes: Any, values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
-    """`hash_fixed_width` of the last key column and `assign_buckets` in one pass, for keys without nulls."""
+    """Hash the last key column without nulls and assign buckets in one pass: `hash_fixed_width` and `assign_buckets`
+    together.
+    """
     scale = np.uint64(buckets)
     for i in range(bucket_ids.size):
         bucket_ids[i] = ((mix64(hashes[i] ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
@@ -159,7 +166,9 @@ def assign_buckets_last_key(hashes: Any, values: Any, buckets: int, bucket_ids: 
 
 @compile_loop
 def count_rows_per_bucket(bucket_ids: Any, counts: Any) -> None:
-    """Count the rows of each bucket, in several histograms in turn: rows of one bucket need not wait for each other."""
+    """Count the rows of each bucket, in several histograms in turn, so that rows of one bucket need not wait for each
+    other.
+    """
     whole = bucket_ids.size // HISTOGRAMS * HISTOGRAMS
     for i in range(0, whole, HISTOGRAMS):
         for k in range(HISTOGRAMS):
@@ -170,7 +179,8 @@ def count_rows_per_bucket(bucket_ids: Any, counts: Any) -> None:
 
 @compile_loop
 def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: Any) -> None:
-    """Write each row's values to out at its bucket's next position (in elements); rows of no bucket are left out.
+    """Write each row's values to `out` at its bucket's next position (counted in values); rows of no bucket are left
+    out.
 
     `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns + c] elements after the first
     one's; gaps[bucket * columns] is 0.
@@ -197,7 +207,10 @@ def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: 
 
 @compile_loop
 def scatter_cache_lines(columns: Any, bucket_ids: Any, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any) -> None:
-    """Do what `scatter_rows` does, by lines, all that are full; `collected_rows`: `COLLECTED` bytes for each bucket and column."""
+    """Write rows to their buckets as `scatter_rows` does, but only full cache lines, past the caches.
+
+    Rows of unfinished lines stay in `collected_rows`, which has `COLLECTED` bytes for each bucket and column.
+    """
     buckets, count = np.uint64(positions.size), np.uint64(len(columns))
     collected = np.uint64(COLLECTED) // item_size(collected_rows)
     line = np.uint64(LINE) // item_size(collected_rows)
@@ -220,7 +233,7 @@ def scatter_cache_lines(columns: Any, bucket_ids: Any, positions: Any, starts: A
 
 @compile_loop
 def write_partial_lines(columns: int, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any) -> None:
-    """After the last `scatter_cache_lines` of so many columns: write the lines that are not full."""
+    """Write the cache lines that are not full after the last `scatter_cache_lines` of so many columns."""
     last = np.uint64(COLLECTED) // item_size(collected_rows) - np.uint64(1)
     for i in range(positions.size):
         bucket = np.uint64(i)
@@ -241,7 +254,7 @@ def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, colle
 
 @compile_loop
 def count_bytes_per_bucket(offsets: Any, bucket_ids: Any, totals: Any) -> None:
-    """Add the length in bytes of each row's value to the total of its bucket."""
+    """Add the length in bytes of each row's variable-width value to the total of its bucket."""
     buckets = totals.size
     for i in range(bucket_ids.size):
         bucket = bucket_ids[i]
@@ -251,7 +264,7 @@ def count_bytes_per_bucket(offsets: Any, bucket_ids: Any, totals: Any) -> None:
 
 @compile_loop
 def scatter_byte_strings(data: Any, offsets: Any, bucket_ids: Any, positions: Any, out: Any) -> None:
-    """Write each row's bytes, of a column of variable width, to `out` at its bucket's next position (in bytes)."""
+    """Write each row's byte string to `out` at its bucket's next position (in bytes)."""
     buckets = positions.size
     for i in range(bucket_ids.size):
         bucket = bucket_ids[i]
@@ -263,7 +276,7 @@ def scatter_byte_strings(data: Any, offsets: Any, bucket_ids: Any, positions: An
 
 @compile_loop
 def sum_row_hashes(hashes: Any) -> Any:
-    """Sum of the row hashes modulo 2**64, which no order of rows changes."""
+    """Return the sum of the row hashes modulo 2**64, which does not depend on the order of rows."""
     total = np.uint64(0)
     for i in range(hashes.size):
         total += mix64(hashes[i])
@@ -271,10 +284,10 @@ def sum_row_hashes(hashes: Any) -> Any:
 
 
 class RowHasher:
-    """Hashes rows block by block with scratch memory of its own: one per thread.
+    """Hashes rows block by block with its own scratch memory: one for each thread.
 
-    Equal values hash alike on every worker, engine and machine. Null takes a hash of its own and both zeros of a float
-    are one value, as SQL compares them.
+    Equal values have equal hashes on every worker, engine and machine. Null has its own hash, and 0.0 and -0.0 are one
+    value, as SQL compares them.
     """
 
     def __init__(self) -> None:
@@ -285,7 +298,9 @@ class RowHasher:
     def hash_rows(
         self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next call."""
+        """Return the hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next
+        call.
+        """
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
         hashes[:] = SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
         missing[:] = 0
@@ -308,12 +323,13 @@ class RowHasher:
 
 
 def can_hash_key_directly(field: Field, column: Column) -> bool:
-    """Whether equal values of a key column have equal bytes, 8 at most, and none is null: `hash_first_key` suffices."""
+    """Whether a key column has values of up to 8 bytes, no floats and no nulls, so that `hash_first_key` can hash it.
+    """
     return 0 < field.width <= 8 and not field.is_floating and column.valid is None
 
 
 def frame_checksum(frame: Frame, column_names: Sequence[str]) -> int:
-    """Sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
+    """Return the sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
     columns = [frame.column(name) for name in column_names]
     hasher, total = RowHasher(), 0
     for start in range(0, frame.rows, BLOCK):

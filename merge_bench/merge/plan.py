@@ -36,7 +36,11 @@ link, while each worker joins all rows of the smaller table instead of its share
 
 @dataclass(frozen=True)
 class RowDistribution:
-    """How rows reach their matches: `sent` whole to every worker (broadcast), or None (shuffle), and why."""
+    """The way in which rows are distributed: one side sent whole to every worker (`sent`; broadcast), or None
+    (shuffle).
+
+    `reason`: why it was chosen.
+    """
 
     sent: Side | None = None
     reason: str | None = None
@@ -56,16 +60,16 @@ SHUFFLED = RowDistribution()
 
 @dataclass(frozen=True)
 class Plan(WorkerOptions):
-    """All that the workers of a launch have to agree on, with the options of `WorkerOptions`.
+    """All options that the workers of a launch have to agree on, together with those of `WorkerOptions`.
 
-    `message_bytes`: longest message of the data plane, 0 for no limit.
-    `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
-    `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`partition.py`), or
-    ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
-    they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
-    warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
-    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept. `ucx`: the
-    UCX to load, as ``--ucx`` names it, if that is a release or a folder, or one of several; else None.
+    `message_bytes`: longest message of the data plane, 0 for no limit. `how`: which rows the result has.
+    `distribution`: whether both frames are shuffled, or one is sent whole. `pipeline`: whether partition and join run
+    beside the exchange. `stores`: ``plain``, ``lines`` (`partition.py`), or ``auto`` for what is faster on each host.
+    `runtime_filter`: whether rows without a match are left out before they are partitioned (`runtime_filter.py`).
+    `timeout`: seconds. `verify`: ``ends`` (after the warm-up and the last iteration), ``every``, ``full`` or ``off``.
+    `timeline`: ``on``, ``off``, or ``auto`` for where it costs little. `write_result`: absolute path of the folder for
+    the merged table; None: it is not kept. `ucx`: the UCX to load, as ``--ucx`` names it, if that is a release or a
+    folder, or one of several; else None.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -108,7 +112,7 @@ class Plan(WorkerOptions):
 
     @property
     def rows_per_chunk(self) -> int | None:
-        """Rows of a worker's part of each frame; None for real tables."""
+        """The rows of each worker's chunk of each frame; None for real tables."""
         return self.workload.rows // self.workers if isinstance(self.workload, SyntheticSpec) else None
 
     @property
@@ -121,7 +125,7 @@ class Plan(WorkerOptions):
 
     @property
     def sent_rows(self) -> int:
-        """The number of rows of the side that is sent whole to every worker; 0 with a shuffle."""
+        """The number of rows of the side that a broadcast sends whole to every worker; 0 with a shuffle."""
         if self.distribution.sent is None:
             return 0
         if isinstance(self.workload, SyntheticSpec):
@@ -135,15 +139,17 @@ class Plan(WorkerOptions):
 
 
 def sent_row_bytes(how: JoinKind, payload_columns: int) -> dict[Side, int]:
-    """Bytes of a synthetic row as it is sent, by side; semi and anti joins send only the key of a right row."""
+    """Return the bytes of a synthetic row when it is sent, by side; semi and anti joins send only the key of a right
+    row.
+    """
     whole = 8 * (1 + payload_columns)
     return {Side.LEFT: whole, Side.RIGHT: whole if how.has_right_columns else 8}
 
 
 def table_bytes_by_side(workload: SyntheticSpec | TableSpec, how: JoinKind = JoinKind.INNER) -> dict[Side, float]:
-    """Estimate the bytes of each table over all workers; for strings a row group is read.
+    """Estimate the bytes of each table over all workers; to estimate strings, one row group is read.
 
-    Of the right table, semi and anti joins send the keys only.
+    For semi and anti joins the right table counts with its keys only.
     """
     if isinstance(workload, SyntheticSpec):
         row = sent_row_bytes(how, workload.payload_columns)
@@ -153,14 +159,16 @@ def table_bytes_by_side(workload: SyntheticSpec | TableSpec, how: JoinKind = Joi
 
 
 def broadcastable_sides(how: JoinKind) -> tuple[Side, ...]:
-    """The sides that a broadcast can send whole in this kind of join; the module says why it cannot send the others."""
+    """Return the sides that a broadcast can send whole in this kind of join; the module's docstring says why not the
+    others.
+    """
     return tuple(
         side for side in Side if not how.keeps_unmatched(side) and (how.has_right_columns or side is Side.RIGHT)
     )
 
 
 def check_broadcast_possible(how: JoinKind) -> None:
-    """Refuse, with a `UsageError`, a broadcast with a kind of join of which it cannot give the right result."""
+    """Raise `UsageError` for a kind of join with which a broadcast cannot give the right result."""
     if not broadcastable_sides(how):
         raise UsageError(
             f"--distribution broadcast cannot be used with --how {how.value}, which keeps unmatched rows of both"
@@ -169,8 +177,10 @@ def check_broadcast_possible(how: JoinKind) -> None:
 
 
 def bytes_between_workers(table_bytes: Mapping[Side, float], workers: int, sent_side: Side | None) -> float:
-    """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
-    the side that is sent (`sent_side`; None: a shuffle). `table_bytes`: bytes of both sides over all workers.
+    """Return the bytes that all workers together send to other workers.
+
+    A shuffle sends (W - 1) ÷ W of all rows, a broadcast W - 1 times the side that is sent (`sent_side`; None: a
+    shuffle). `table_bytes`: bytes of both sides over all workers.
     """
     return sum(table_bytes.values()) * (workers - 1) / workers if sent_side is None else table_bytes[sent_side] * (workers - 1)
 
@@ -178,14 +188,14 @@ def bytes_between_workers(table_bytes: Mapping[Side, float], workers: int, sent_
 def choose_distribution(
     option_value: str, how: JoinKind, workers: int, table_bytes: Mapping[Side, float], *, incompatible_option: str | None
 ) -> RowDistribution:
-    """Choose how rows reach their matches; a broadcast sends the smaller side, ``auto`` the fewer bytes.
+    """Choose shuffle or broadcast: a broadcast sends the smaller side, and ``auto`` takes what sends fewer bytes.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
     bucket of it at once.
 
-    `table_bytes`: bytes of both sides over all workers. `incompatible_option`: an option with which there is no broadcast, such as
-    ``--pipeline on``; None if there is none.
+    `table_bytes`: bytes of both sides over all workers. `incompatible_option`: an option that excludes a broadcast,
+    such as ``--pipeline on``; None if there is none.
     """
     sides = sorted(broadcastable_sides(how), key=lambda side: table_bytes[side])
     if option_value == BROADCAST:
@@ -263,10 +273,11 @@ def synthetic_worker_bytes(plan: Plan) -> int:
 def _result_per_chunk_row(
     how: JoinKind, fraction: float, payload_columns: int, *, skewed: bool
 ) -> tuple[float, float, int]:
-    """For each row of a chunk, the pairs of rows in the result, and its rows of one side alone; bytes of one of these:
-    values, and a validity byte for each column that can be null.
+    """Return how many result rows there are per row of a chunk, pairs and rows of one side alone, and the bytes of
+    each.
 
-    With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
+    The bytes are values, and a validity byte for each column that can be null. With a skew, the left rows without a
+    match cannot be counted beforehand: this is the most that there can be.
     """
     left = fraction if how is JoinKind.SEMI else how.keeps_unmatched_left * (1.0 if skewed else 1.0 - fraction)
     nullable = how.has_right_columns * (how.keeps_unmatched_left + how.keeps_unmatched_right)
@@ -283,7 +294,9 @@ def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host:
     """
 
     def bytes_per_worker(thousand_rows: int, local_workers: int) -> int:
-        """Bytes that a worker needs for ``1000 * thousands`` rows per chunk, if `local_workers` workers are on this host."""
+        """Bytes that a worker needs for ``1000 * thousand_rows`` rows per chunk, if `local_workers` workers are on this
+        host.
+        """
         spec, workers = plan.workload, plan.workers - workers_here + local_workers
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES

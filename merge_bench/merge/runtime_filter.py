@@ -40,10 +40,10 @@ Mark: TypeAlias = Callable[[Span, Bytes], None]
 
 
 class RuntimeFilter:
-    """Filters both chunks of one worker. All workers have to call `filter_chunks` at once.
+    """Removes rows that can have no match from both chunks of one worker, before they are partitioned and sent.
 
-    `scratch` is memory that is used during a call only. What remains of a column lies in memory of its own pool in
-    `column_pools` until the next `reset_pool` of that pool.
+    All workers have to call `filter_chunks` at once. `scratch`: memory that is used during a call only. The remaining
+    values of each column are in memory of its own pool (`column_pools`) until the next `reset_pool` of that pool.
     """
 
     most_bytes: ClassVar[int] = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
@@ -63,13 +63,13 @@ class RuntimeFilter:
 
     @property
     def column_pools(self) -> list[BufferPool]:
-        """The buffer pools of the columns of both sides, which hold what remains of the columns."""
+        """The buffer pools of the columns of both sides, one each, with the memory of the remaining values."""
         return [*self._pools[Side.LEFT], *self._pools[Side.RIGHT]]
 
     def filter_chunks(
         self, chunks: Mapping[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None = None
     ) -> dict[Side, Frame]:
-        """Return both chunks without the rows that are found to have no match."""
+        """Return both chunks without rows that were found to have no match."""
         remaining = dict(chunks)
         if self._integers:
             remaining = self._filter_by_key_range(remaining, all_gather, pool)
@@ -101,7 +101,7 @@ class RuntimeFilter:
     def _filter_by_bloom(
         self, chunks: dict[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None
     ) -> dict[Side, Frame]:
-        """Filter the larger side by a Bloom filter of the smaller side's keys, if that has few rows."""
+        """Filter the larger side by a Bloom filter of the smaller side's keys, if the smaller side has few rows."""
         own = np.array([chunks[side].rows for side in Side], np.int64)
         totals = np.sum([part.view(np.int64) for part in all_gather(_view_as_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
@@ -130,13 +130,16 @@ class RuntimeFilter:
         return chunks
 
     def _integer_key_values(self, side: Side, frame: Frame) -> list[Array]:
-        """The values of the integer keys of one side, one array a key, of a signed type where they have a sign."""
+        """Return the values of one side's integer keys, an array for each key, of a signed type if the key is signed.
+        """
         at = list(Side).index(side)
         fields = self._shape.fields(side)
         return [frame.columns[places[at]].values.view(_integer_dtype(fields[places[at]])) for places in self._integers]
 
     def _hash_blocks(self, frame: Frame, row_range: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
-        """The first row, the hashes, and the marks of rows with null or NaN keys (None: no row) of each block."""
+        """Yield for each block of rows its first row, the hashes, and the marks of rows with null or NaN keys (None: no
+        such row).
+        """
         keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
         plain = len(keys) == 1 and can_hash_key_directly(*keys[0])
         for start in range(*row_range, BLOCK):
@@ -148,13 +151,15 @@ class RuntimeFilter:
                 yield start, *hasher.hash_rows(keys, start, end - start)
 
     def _least_and_greatest(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
-        """The least and the greatest of the values, as integers."""
+        """Return the least and the greatest of the values, as Python integers."""
         spans = divide_rows(0, values.size, self._shape.threads)
         ranges = list(_map_on_threads(pool, lambda span: key_range(values[slice(*span)]), spans))
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def _keep_marked_rows(self, side: Side, frame: Frame, mark_rows: Mark, pool: ThreadPoolExecutor | None) -> Frame:
-        """A frame of the rows that `mark_rows` marks; the whole frame if they are more than half of it."""
+        """Return a frame of the rows that the function `mark_rows` marks; the whole frame if they are more than half of
+        it.
+        """
         if frame.rows > self.most_rows:
             return frame
         most = frame.rows // 2
@@ -179,12 +184,12 @@ class RuntimeFilter:
 def _map_on_threads(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]
 ) -> Iterator[Any]:
-    """Apply a function to arguments on the threads of a pool; None: on this thread."""
+    """Apply a function to arguments on the threads of a pool, or on this thread if the pool is None."""
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
 
 
 def _fraction_within_limits(limits: Iterable[Limits], key_ranges: Iterable[Limits]) -> float:
-    """The fraction of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
+    """Estimate the fraction of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
     share = 1.0
     for (low, high), (least, greatest) in zip(limits, key_ranges, strict=True):
         share *= max(0, high - low + 1) / max(1, greatest - least + 1)
@@ -192,7 +197,7 @@ def _fraction_within_limits(limits: Iterable[Limits], key_ranges: Iterable[Limit
 
 
 def _integer_dtype(field: Field) -> np.dtype[Any]:
-    """The NumPy integer type of a field's values."""
+    """Return the NumPy integer type of a field's values: signed for signed integers, dates and times."""
     signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
     return np.dtype(f"{'i' if signed else 'u'}{field.width}")
 
@@ -207,7 +212,7 @@ LOW = np.uint64(63)
 
 @compile_loop
 def key_range(values: Any) -> tuple[Any, Any]:
-    """The least and the greatest value as int64; of no values the greatest and the least number of 64 bits."""
+    """Return the least and the greatest value as int64; without values, the greatest and the least int64."""
     least, greatest = np.int64(2**63 - 1), np.int64(-(2**63))
     for i in range(values.size):
         least = min(least, np.int64(values[i]))
@@ -217,7 +222,7 @@ def key_range(values: Any) -> tuple[Any, Any]:
 
 @compile_loop
 def unmark_outside_range(values: Any, least: Any, greatest: Any, marks: Any) -> None:
-    """Set the marks of rows to 0 whose value is not within least…greatest."""
+    """Set the marks of rows whose value is not within least…greatest to 0."""
     for i in range(values.size):
         value = np.int64(values[i])
         marks[i] &= np.uint8((value >= least) & (value <= greatest))
@@ -225,16 +230,16 @@ def unmark_outside_range(values: Any, least: Any, greatest: Any, marks: Any) -> 
 
 @compile_inline
 def _bloom_bits(row_hash: Any) -> Any:
-    """A word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
+    """Return a word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
     return (BIT << (row_hash >> np.uint64(58))) | (BIT << ((row_hash >> np.uint64(52)) & LOW))
 
 
 @compile_loop
 def insert_into_bloom_filter(hashes: Any, filter_words: Any) -> None:
-    """Enter the hashes of rows into a Bloom filter, which has all bits of a key in one word.
+    """Insert the hashes of rows into a Bloom filter, which has all bits of a key in one 64-bit word.
 
-    The word is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section 3:
-    one access for a key. Its number, a power of two, is in the lower bits of the hash.
+    The method is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section
+    3: one access for a key. The lower bits of the hash are the number of the word; there are a power of two of words.
     """
     last = np.uint64(filter_words.size - 1)
     for i in range(hashes.size):
@@ -243,7 +248,7 @@ def insert_into_bloom_filter(hashes: Any, filter_words: Any) -> None:
 
 @compile_loop
 def mark_bloom_filter_members(hashes: Any, filter_words: Any, marks: Any) -> None:
-    """Mark with 1 the rows that may be in the Bloom filter, and all others with 0."""
+    """Mark the rows that may be in the Bloom filter with 1, and all others with 0."""
     last = np.uint64(filter_words.size - 1)
     for i in range(hashes.size):
         bits = _bloom_bits(hashes[i])

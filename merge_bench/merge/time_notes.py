@@ -18,7 +18,7 @@ _TRIALS, _NOTES = 9, 250
 
 
 class TimelineNotes:
-    """The times that a worker notes in one iteration; `count`: how many notes it made."""
+    """The times that a worker notes during one iteration, for its timeline; `count`: how many notes it made."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, float, float]] = []
@@ -26,7 +26,7 @@ class TimelineNotes:
         self._batches: dict[Key, list[float]] = {}  # begin, end, bytes
 
     def note_message_posted(self, batch_key: Key, now: float, size: int) -> None:
-        """Note that a message of a batch is posted."""
+        """Note that a message was posted; it belongs to the batch of one piece, peer and direction."""
         self.count += 1
         batch = self._batches.get(batch_key)
         if batch is None:
@@ -39,7 +39,7 @@ class TimelineNotes:
         self._batches[batch_key][1] = now
 
     def add_batch(self, batch_key: Key, begin: float, end: float, size: int) -> None:
-        """Note when the messages of a batch began and ended, and their bytes."""
+        """Note when the messages of a batch began and ended, and how many bytes they have."""
         self.count += 1
         self._batches[batch_key] = [begin, end, size]
 
@@ -63,9 +63,9 @@ class TimelineNotes:
 
 
 def measure_note_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Measure the seconds that it takes to note one message of a batch, the dearest kind of note.
+    """Measure how many seconds one note of a message takes, the most expensive kind of note.
 
-    The median of several trials: what other processes take of the core in one of them is no cost of a note.
+    The result is the median of several trials, because other processes may use the core in some of them.
     """
     return median(_seconds_per_note(clock) for _ in range(_TRIALS))
 
@@ -81,10 +81,10 @@ def _seconds_per_note(clock: Callable[[], float]) -> float:
 
 
 class TimelineKeeper:
-    """The timelines of every `stride`-th iteration, which a worker keeps until the launch ends.
+    """Keeps the timelines of every `stride`-th iteration of a worker until the launch ends.
 
-    `most`: events that it keeps at most. Once they would be more, it drops every second iteration, and goes on with
-    twice the stride.
+    `most`: how many events all workers together keep at most. When there would be more, every second iteration is
+    dropped, and the stride doubled.
     """
 
     def __init__(self, workers: int, most: int = MOST_EVENTS) -> None:
@@ -94,20 +94,20 @@ class TimelineKeeper:
         self.rounds: list[WorkerTimeline] = []
 
     def wants_iteration(self, index: int) -> bool:
-        """Whether the timeline of iteration `index` is to be kept."""
+        """Whether the timeline of iteration `index` should be noted and kept."""
         return index % self.stride == 0
 
     def keep_iteration(self, index: int, timeline: WorkerTimeline) -> None:
         """Keep the timeline of iteration `index`."""
         self.iterations[index] = timeline
-        self._trim()
+        self._drop_excess_iterations()
 
     def keep_link_round(self, timeline: WorkerTimeline) -> None:
-        """Keep the timeline of a round of the link measurement; its events count towards `most` as well."""
+        """Keep the timeline of one round of the link measurement; its events count towards `most` as well."""
         self.rounds.append(timeline)
-        self._trim()
+        self._drop_excess_iterations()
 
-    def _trim(self) -> None:
+    def _drop_excess_iterations(self) -> None:
         """Drop every second iteration while there are more events than `most`."""
         while self.iterations and _event_count([*self.iterations.values(), *self.rounds]) > self.most:
             self.stride *= 2

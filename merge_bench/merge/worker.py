@@ -57,10 +57,10 @@ Value = TypeVar("Value")
 
 
 class StepResource(Protocol):
-    """A resource that a step leaves for later steps: a program beside the worker, or memory for peers' puts."""
+    """A resource that one step leaves to later steps, such as a running program, or memory into which peers put."""
 
     def end(self) -> object:
-        """End the program, or free the memory."""
+        """Release the resource: end the program, or free the memory."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class LaunchState:
     def write_and_check_result_part(
         self, pieces: Iterable[pa.Table], part_number: int, fields: tuple[Sequence[Field], Sequence[Field]], abort: AbortFlag
     ) -> ResultCheck:
-        """Write part `part_number` of the result to the plan's folder, and check what can be read from it.
+        """Write one part of the result to the plan's folder, and check the rows that can be read back from it.
 
         `fields`: of both frames. The memory that this takes is not counted.
         """
@@ -113,7 +113,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
     thaws = False
 
     def setup(self, worker: Worker) -> None:
-        """Set up the empty state; Dask calls this when it installs the plugin on a worker."""
+        """Set up the worker without a launch; Dask calls this when it installs the plugin on a worker."""
         logging.getLogger("distributed.worker").addFilter(_is_not_heartbeat_log)
         self.worker = worker
         self.abort = AbortFlag()
@@ -123,15 +123,16 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         machine.restore_launcher_cores()
 
     def freeze_garbage_collector(self) -> None:
-        """Leave what is there already, 140,000 objects of libraries, out of garbage collections, which
-        take 0.08 s otherwise: until `release_launch`, or for good in a process that launchers started or that is
-        frozen.
+        """Exclude all present objects (140,000 objects of libraries) from garbage collections, which take 0.08 s
+        otherwise.
+
+        This lasts until `release_launch`, or for good in a process that launchers started or that is frozen.
         """
         self.thaws = not gc.get_freeze_count()
         gc.freeze()
 
     def teardown(self, worker: Worker) -> None:
-        """Make every wait end, and free what steps left; Dask calls this when the worker closes."""
+        """Make every wait end, and release the resources of steps; Dask calls this when the worker closes."""
         self.abort.abort_run("the worker is closing")
         for child in self.children.values():
             child.end()
@@ -140,7 +141,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @property
     def launch_state(self) -> LaunchState:
-        """The state of this launch; this and the properties below raise `RunFailed` between launches."""
+        """The state of the present launch; this property and those below raise `RunFailed` between launches."""
         return _require_set_up(self.state, "the merge")
 
     @property
@@ -163,7 +164,9 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def report_if_stuck(self, activity: str, seconds: float) -> Iterator[None]:
-        """Tell the driver if the block takes longer than `seconds`: native code that hangs checks no flag."""
+        """Send the driver an event if the block takes longer than `seconds`, because native code that hangs checks no
+        flag.
+        """
         timer = threading.Timer(seconds, self.send_event, ("stuck",), {"how": f"is still {activity} after {seconds:g} s"})
         timer.daemon = True
         timer.start()
@@ -174,19 +177,19 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
 
 def _require_set_up(value: Value | None, description: str) -> Value:
-    """Return `value`; raises `RunFailed` if it is None, because `description` is not set up."""
+    """Return `value`; raises `RunFailed` with this description if it is None, because it was not set up."""
     if value is None:
         raise RunFailed(f"{description} is not set up on this worker; the worker may have restarted, so run again")
     return value
 
 
 def _is_not_heartbeat_log(record: logging.LogRecord) -> bool:
-    """Whether a line of the worker's log is to be kept: it is not about the driver's heartbeats."""
+    """Whether a line of the worker's log should be kept: all but those that Dask logs for each heartbeat."""
     return not str(record.msg).startswith("Run out-of-band function")
 
 
 def current_plugin() -> MergeWorker:
-    """The plugin of this worker; every step calls this first.
+    """Return the plugin of this worker; every step calls this first.
 
     Dask may run each step in another task thread, so on a GPU this binds the CUDA context in the present thread.
     """
@@ -220,26 +223,26 @@ def release_launch(plugin: MergeWorker) -> None:
 
 
 async def note_heartbeat(dask_worker: Worker) -> None:
-    """Note on this worker that the driver is alive. It runs on the worker's event loop."""
+    """Note on this worker that the driver is alive. This runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.note_heartbeat()
 
 
 async def abort_waits(reason: str, dask_worker: Worker) -> None:
-    """Make every wait on this worker end with `reason`. It runs on the worker's event loop."""
+    """Make every wait on this worker end with an error that has this reason. This runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.abort_run(reason)
 
 
 def start_memory_guard(plugin: MergeWorker, state: LaunchState) -> None:
-    """Start a thread that watches this host's free memory until `state` is released."""
+    """Start a thread that watches this host's free memory until the launch is released."""
     threading.Thread(target=_watch_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
 
 
 def _watch_memory(plugin: MergeWorker, state: LaunchState) -> None:
-    """End this process when memory is short, before the kernel's out-of-memory killer ends it or another."""
+    """End this process when memory runs out, before the kernel's out-of-memory killer ends it or another process."""
     reserve = max(int(RESERVE_FRACTION * machine.total_memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
         left = available_memory_bytes()
@@ -259,7 +262,7 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class PreparedChunks:
-    """A worker's report on its chunks, once it has made or read them: bytes, rows, fields.
+    """A worker's report after it has generated or read its chunks: bytes, rows, fields, and the expected rows.
 
     `kept_bytes`: memory of aborted runs that it never frees, because peers may still use it.
     """
@@ -274,7 +277,9 @@ class PreparedChunks:
 
 @dataclass(frozen=True)
 class ConnectionReport:
-    """A worker's report after it has connected: UCX's settings (empty without UCX), and a barrier's seconds."""
+    """A worker's report after it has connected to its peers: UCX's settings (empty without UCX), and seconds of a
+    barrier.
+    """
 
     ucx_config: dict[str, str]
     round_trip_seconds: float
@@ -282,7 +287,9 @@ class ConnectionReport:
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """The cost of a timeline's notes: most notes of an iteration, seconds of one, and the shortest iteration."""
+    """The cost of a timeline's notes: the most notes of an iteration, the seconds of one note, and the shortest
+    iteration.
+    """
 
     notes: int
     note_seconds: float
@@ -290,17 +297,18 @@ class TimelineCost:
 
     @property
     def iteration_share(self) -> float:
-        """The share of the shortest iteration that notes take at most."""
+        """The largest share of the shortest iteration that notes can take."""
         return self.notes * self.note_seconds / self.iteration_seconds
 
     def with_iteration(self, notes: int, seconds: float) -> TimelineCost:
-        """The cost with one more iteration, which took `seconds` and in which the worker made `notes`."""
+        """Return the cost with one more iteration counted, which took `seconds` and in which `notes` notes were made.
+        """
         return TimelineCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
 @dataclass(frozen=True)
 class WorkerTimelines:
-    """The timelines that a worker kept of a launch, and the Unix time at which its monotonic clock was 0."""
+    """The timelines that a worker kept during a launch, and the Unix time at which its clock of timelines was 0."""
 
     unix_seconds: float
     iterations: dict[int, WorkerTimeline]
@@ -373,7 +381,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
 
 
 def open_ucx(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
-    """Set up UCX without chunks and engine; returns this worker's UCX address. `puts`: for one-sided puts, too."""
+    """Set up UCX without chunks and engine; returns this worker's UCX address. `puts`: allow one-sided puts, too."""
     plugin = current_plugin()
     release_launch(plugin)
     from merge_bench.merge.exchange.ucx import UcxExchange
@@ -393,7 +401,9 @@ def connect_peers(addresses: Sequence[bytes]) -> ConnectionReport:
 
 
 def measure_parcel_writers() -> dict[str, float]:
-    """Measure the nanoseconds per row of the partition, by way of writing parcels; {}: the engine has no choice."""
+    """Measure the nanoseconds per row of partitioning, for each method of writing parcels; {} if the engine has only
+    one.
+    """
     plugin = current_plugin()
     engine = plugin.merger.engine
     if not isinstance(engine, ParcelWritingEngine):
@@ -403,19 +413,21 @@ def measure_parcel_writers() -> dict[str, float]:
 
 
 def use_parcel_writer(writer_name: str, most_total_buckets: int, l2_bytes: int | None) -> None:
-    """Set the engine's way of writing parcels, ``plain`` or ``lines``, if it has a choice."""
+    """Set the engine's method of writing parcels, ``plain`` or ``lines``, if it has several."""
     engine = current_plugin().merger.engine
     if isinstance(engine, ParcelWritingEngine):
         engine.use_parcel_writer(writer_name, most_total_buckets, l2_bytes)
 
 
 def describe_endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
-    """For each peer the lanes that UCX selected, and the protocols of messages by size."""
+    """Return the lanes that UCX selected for each peer, and the protocols of messages by size."""
     return current_plugin().exchange.describe_endpoints()
 
 
 def available_transports() -> dict[str, tuple[str, ...]]:
-    """The devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not run."""
+    """Return the devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not
+    run.
+    """
     from merge_bench.config.ucx_info import find_installed_ucx
 
     installed = find_installed_ucx()
@@ -430,7 +442,7 @@ def exchange_gpu_buffers(size_bytes: int) -> None:
 
 
 def run_merge_iterations(first_index: int, count: int, *, warmup: bool, verify: bool, timeline_share: float | None = None) -> TimelineCost | None:
-    """Merge `count` times, and send an event with the measurement of each iteration (`run_iterations_on_plugin`)."""
+    """Merge `count` times, and send the measurement of each iteration to the driver; see `run_iterations_on_plugin`."""
     return run_iterations_on_plugin(current_plugin(), first_index, count, warmup=warmup, verify=verify, timeline_share=timeline_share)
 
 
@@ -445,14 +457,14 @@ def run_iterations_on_plugin(
     measure_note_cost: Callable[[], float] = measure_note_seconds,
     clock: Callable[[], float] = time.monotonic,
 ) -> TimelineCost | None:
-    """Merge `count` times on the worker of this plugin, and send the measurements.
+    """Merge `count` times on the worker of this plugin, and send the measurements to the driver.
 
-    What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
-    returns or fails: sending it takes time of the cores on which the next iteration runs.
+    The measurements of short iterations are sent together every `HELD_SECONDS`, from the first one on, and all are sent
+    before this returns or fails. Sending takes time of the cores on which the next iteration runs.
 
-    `verify`: also check the result of each iteration, outside the timed interval. `timeline_share`: also note and keep what
-    begins and ends when, until that takes more than this share of an iteration; returns what it costs. `measure_note_cost`:
-    gives the seconds of a note.
+    `verify`: also check the result of each iteration, outside the timed interval. `timeline_share`: also note and keep
+    what begins and ends when, until that takes more than this share of an iteration; returns the cost of these notes.
+    `measure_note_cost`: returns the seconds of one note.
     """
     keeper = plugin.launch_state.timelines = TimelineKeeper(plugin.launch_state.plan.workers) if timeline_share else None
     cost = TimelineCost(0, measure_note_cost(), math.inf) if timeline_share else None
@@ -483,7 +495,7 @@ def run_iterations_on_plugin(
 
 
 def _send_measurements(plugin: MergeWorker, measurements: list[tuple[int, WorkerMeasurement]], warmup: bool) -> None:
-    """Send the held measurements as events, and remove them from `measurements`."""
+    """Send the measurements of iterations as events, and remove them from the list."""
     while measurements:
         index, measured = measurements.pop(0)
         plugin.send_event("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
@@ -503,7 +515,8 @@ def make_result_folder() -> None:
 
 
 def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> ResultCheck:
-    """Write this worker's rows of the last result, and check what can be read back; `fields`: of both frames."""
+    """Write this worker's rows of the last result, and check the rows that can be read back; `fields`: of both frames.
+    """
     plugin = current_plugin()
     return plugin.launch_state.write_and_check_result_part(
         plugin.merger.engine.result_tables(), plugin.launch_state.rank, fields, plugin.abort
@@ -530,7 +543,7 @@ def collect_timelines() -> WorkerTimelines:
 
 
 def measure_copy_speed() -> None:
-    """Measure how fast this worker copies its chunks, if the engine can. The last result is lost."""
+    """Measure how fast this worker copies its chunks in memory, if the engine can. The last result is lost."""
     plugin = current_plugin()
     engine = plugin.merger.engine
     if isinstance(engine, CopyMeasuringEngine):

@@ -25,7 +25,7 @@ from tests.benchmarks.conftest import Launches
 
 @pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
 def test_tables_match_in_as_many_rows_as_they_should(tmp_path: Path, keys: tables.Keys) -> None:
-    made = tables.make(tmp_path, keys, 5000, seed=3, rows_per_row_group=999)
+    made = tables.make(tmp_path, keys, 5000, seed=3, group_rows=999)
     left, right = pq.read_table(made.left), pq.read_table(made.right)
     assert left.num_rows == right.num_rows == 5000
     assert pq.ParquetFile(made.left).num_row_groups == 6

@@ -68,7 +68,7 @@ def test_the_stub_follows_contexts_by_thread(stub: Path) -> None:
 
 def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> None:
     found = contexts.steps(stub)
-    assert {"set_up_memory_pool", "CudfEngine"} <= set(found)
+    assert {"set_up_pool", "CudfEngine"} <= set(found)
     assert {name: contexts.judge(step) for name, step in found.items()} == dict.fromkeys(found, "")
     assert len({step.calls[0].thread for step in found.values()}) == len(found)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDescription:
-    """What an engine is and can do, as its file in this folder declares."""
+    """The properties of an engine: its name, packages, memory and abilities, as its file in this folder declares them.
+    """
 
     name: str  # in `--engine`, and of its file
     help: str  # what it is, in one line of the command's help
@@ -68,7 +69,9 @@ def describe_engine(name: str) -> EngineDescription:
 
 
 def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDescription:
-    """The first engine with rows in device memory, or in host memory; `needs_dask`: only those with a Dask backend."""
+    """Return the first engine whose rows are in device memory, or else in host memory; `needs_dask`: that has a Dask
+    backend.
+    """
     return next(
         engine
         for engine in engine_descriptions()
@@ -77,7 +80,9 @@ def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDe
 
 
 def choose_auto_engine(*, has_gpus: bool, needs_dask: bool = False) -> EngineDescription:
-    """The engine that ``--engine auto`` selects: one on GPUs if there are `has_gpus` and it is installed."""
+    """Return the engine that ``--engine auto`` selects: one on GPUs if there are GPUs and it is installed, else a CPU
+    engine.
+    """
     on_gpus = default_engine(device_memory=True, needs_dask=needs_dask)
     return on_gpus if has_gpus and on_gpus.missing_package is None else default_engine(device_memory=False, needs_dask=needs_dask)
 
@@ -88,7 +93,7 @@ def engine_choices() -> tuple[str, ...]:
 
 
 def engine_option_help() -> str:
-    """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
+    """Return the help text of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = default_engine(device_memory=True), default_engine(device_memory=False)
     lines = "; ".join(f"{engine.name}: {engine.help}" for engine in engine_descriptions())
     auto = f"auto: {on_gpus.name} on GPUs, else {elsewhere.name}"
@@ -98,7 +103,8 @@ def engine_option_help() -> str:
 def import_engine_class(name: str) -> Callable[[JoinShape], Engine]:
     """Import the engine called `name` with its library, and return the engine's class.
 
-    Raises `UsageError` if its library is not installed here, and the class if it cannot work on this machine.
+    Raises `UsageError` if its library is not installed here. The class raises an error if it cannot work on this
+    machine.
     """
     description = describe_engine(name)
     if description.missing_package is not None:

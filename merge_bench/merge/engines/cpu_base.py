@@ -60,18 +60,21 @@ MEASURED_ROUNDS = 3
 
 
 def choose_bucket_rows(best_join_rows: int, l2_bytes: int | None) -> int:
-    """The number of rows of a bucket, for a library's fastest `best_join_rows` and an L2 cache (None: unknown size).
+    """Return how many rows a bucket should have, given the number with which the library joins fastest and the L2 cache
+    size.
 
-    In a small cache more buckets cost the partition more than their joins gain.
+    With a small L2 cache buckets are twice as large, because more buckets would slow the partition more than they speed
+    up the joins. `l2_bytes` None: unknown.
     """
     return best_join_rows if l2_bytes is None or l2_bytes >= WIDE_L2 else 2 * best_join_rows
 
 
 def buckets_per_worker(rows: int, workers: int, bucket_rows: int, most_total_buckets: int) -> int:
-    """The number of buckets of each worker for `rows` of both frames together, about `bucket_rows` rows in each.
+    """Return the number of buckets of each worker, for `rows` rows of both frames and about `bucket_rows` rows in each
+    bucket.
 
-    All workers together have `most_total_buckets` buckets at most, or one each. The number is slightly smaller if
-    streams would be so evenly spaced in memory that they compete for the same cache sets.
+    All workers together have at most `most_total_buckets` buckets, or one each. The number is slightly smaller where
+    buckets would be so evenly spaced in memory that writing them competes for the same cache sets.
     """
     per_worker = -(-rows // workers)
     wanted = max(-(-per_worker // bucket_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
@@ -81,16 +84,17 @@ def buckets_per_worker(rows: int, workers: int, bucket_rows: int, most_total_buc
 
 
 def _share_cache_sets(rows: int, buckets: int) -> bool:
-    """Whether the places in memory that `buckets` buckets are written to share the same few cache sets."""
+    """Whether so many buckets of so many rows would be written to places in memory that map to the same few cache sets.
+    """
     halves = 4 * math.frexp(rows / buckets)[0]  # 2 to 4: of the power of two below
     return abs(halves - round(halves)) < 2 * ALIASING
 
 
 def can_join_unpartitioned(shape: JoinShape, bucket_rows: int) -> bool:
-    """Whether a broadcast joins the side that stays where it lies, without a partition into buckets.
+    """Whether a broadcast can join the side that is not sent as it is in memory, without partitioning it into buckets.
 
-    That is faster if a table of all rows that are sent is no larger than that of a bucket. Rows with null or NaN keys
-    would have to be left out first.
+    That is faster if all rows that are sent are no more than fit a bucket. Keys that can be null or NaN exclude it,
+    because such rows would have to be left out first.
     """
     if shape.stationary_side is None or 2 * shape.sent_rows > bucket_rows:
         return False
@@ -99,10 +103,10 @@ def can_join_unpartitioned(shape: JoinShape, bucket_rows: int) -> bool:
 
 
 class HostEngine:
-    """The base of engines in host memory; a subclass joins two Arrow tables.
+    """The base class of engines in host memory; a subclass joins two Arrow tables.
 
-    `join_rows` is the number of left and right rows together with which its library is fastest. `piece_bytes`: of a
-    part's parcel to one worker, at least; shorter messages do not reach the link's bandwidth.
+    `join_rows`: the number of left and right rows together with which its library is fastest. `piece_bytes`: the
+    smallest size of a parcel of one part, because shorter messages do not reach the link's bandwidth.
     """
 
     name: ClassVar[str]
@@ -111,7 +115,7 @@ class HostEngine:
 
     @staticmethod
     def storage_type(arrow_type: pa.DataType) -> pa.DataType:
-        """The Arrow type under which the library is given values of `arrow_type`."""
+        """Return the Arrow type as which values of `arrow_type` are passed to the library."""
         return as_integer_type(arrow_type)
 
     def __init__(self, shape: JoinShape) -> None:
@@ -135,7 +139,8 @@ class HostEngine:
         self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
     def measure_parcel_writers(self) -> dict[str, float]:
-        """Measure the nanoseconds that a row of the left chunk takes to partition, by way of writing parcels."""
+        """Measure how many nanoseconds partitioning a row of the left chunk takes, for each method of writing parcels.
+        """
         if self._in_place:
             return {}
         chunk, partitioner = self._chunks[Side.LEFT], self._partitioners[Side.LEFT]
@@ -158,7 +163,9 @@ class HostEngine:
         return measure_copy_speed(self._loaded.values(), target, self._pool, self.shape.threads, barrier)
 
     def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
-        """Set the way of writing parcels, and the number of buckets for this L2 cache: at most `most_total_buckets` in all."""
+        """Set the method of writing parcels, and choose the number of buckets for this L2 cache, up to a total of all
+        workers.
+        """
         shape = self.shape
         rows, wanted = shape.joined_rows_per_worker * shape.destination_count, choose_bucket_rows(self.join_rows, l2_bytes)
         self.buckets = 1 if self._in_place else buckets_per_worker(rows, shape.destination_count, wanted, most_total_buckets)
@@ -191,7 +198,7 @@ class HostEngine:
         self._chunks = self._filter.filter_chunks(self._loaded, all_gather, self._pool)
 
     def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
-        """Split both chunks into a parcel per worker, or into buckets only, if one side is sent whole."""
+        """Split both chunks into one parcel per worker, or into buckets only if one side is sent whole."""
         self._add_null_key_result_rows()
         if self.shape.sent is not None:
             return self._broadcast_chunk(self.shape.sent)
@@ -201,7 +208,9 @@ class HostEngine:
         return {side: [_outgoing_parcel(parcel) for parcel in parcels] for side, parcels in split.items()}
 
     def _broadcast_chunk(self, sent_side: Side) -> dict[Side, list[OutgoingParcel]]:
-        """Make parcels with the whole chunk of one side for every worker, and empty ones of the other side."""
+        """Make parcels for a broadcast: the whole chunk of the side that is sent for every worker, and empty ones of
+        the other side.
+        """
         (whole,), _ = self._split_chunk_into_parcels(sent_side, [WHOLE])[0], self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE])
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
         nothing = OutgoingParcel(np.zeros(self.header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
@@ -214,7 +223,7 @@ class HostEngine:
         }
 
     def reuse_sent_parcel_memory(self, side: Side) -> None:
-        """Use the memory of sent parcels again: left ones to receive right rows, right ones for the result."""
+        """Reuse the memory of sent parcels: left ones to receive right rows, right ones for the result."""
         rooms = [parcel.room for parcel in self._parcels_away.pop(side) if parcel.room is not None]
         if side is Side.LEFT:
             self._in.add_lent_buffers(rooms)
@@ -222,10 +231,11 @@ class HostEngine:
             self.add_result_memory(rooms)
 
     def add_result_memory(self, buffers: Sequence[Bytes]) -> None:
-        """Take memory that is free until the next iteration: engines that write the result themselves use it."""
+        """Offer the engine memory that is free until the next iteration, for its result; only some engines use it."""
 
     def join_received_rows(self) -> int:
-        """Join all received rows bucket by bucket, or block by block; returns the number of result rows."""
+        """Join all received rows bucket by bucket, or block by block in a broadcast; returns the number of result rows.
+        """
         if self._in_place:
             self._join_unpartitioned_chunk()
         else:
@@ -264,12 +274,12 @@ class HostEngine:
         self.join_buckets(self._cuts[part], self._cuts[part + 1], *parcels)
 
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
-        """Join buckets first…last-1 of these parcels, which may hold other buckets too."""
+        """Join buckets first…last-1 of the left and right parcels, and add the rows to the result."""
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
         self._results += self.join_bucket_ranges(group_buckets(*readers, last, self.join_rows, first_bucket=first), *readers)
 
     def _join_unpartitioned_chunk(self) -> None:
-        """Join blocks of the chunk that stayed, where it lies, with all rows of the side that was sent."""
+        """Join the chunk of the side that was not sent, block by block, with all rows of the side that was sent."""
         sent = self.shape.sent
         assert sent is not None
         whole = WholeTableReader(self.shape.fields(sent), self._parcels[sent][WHOLE])
@@ -280,21 +290,21 @@ class HostEngine:
         self._results += self.join_bucket_ranges(groups, *readers)
 
     def join_bucket_ranges(self, ranges: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
-        """Join the rows of each group, a run of buckets or blocks; yields the pieces of the result."""
+        """Join the left and right rows of each range of buckets or blocks; yields the pieces of the result."""
         for first, last in ranges:
             yield self.join_with_library(left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last))
 
     def join_with_library(self, left: pa.Table, right: pa.Table) -> Any:
-        """Join two Arrow tables with the engine's library; returns what the library returns."""
+        """Join two Arrow tables with the engine's library; returns the library's own table."""
         return self.join_tables(self.columns.table_to_library(Side.LEFT, left), self.columns.table_to_library(Side.RIGHT, right))
 
     def result_rows(self) -> int:
         return sum(len(piece) for piece in (*self._results, *self._without_key))
 
     def _add_null_key_result_rows(self) -> None:
-        """Add rows with null keys to this worker's result, for each side whose unmatched rows are kept.
+        """Add this worker's rows with null or NaN keys to the result, for each side whose unmatched rows are kept.
 
-        They match nothing, so they need not travel, and the partition leaves them out.
+        They match nothing, so they are not sent, and the partition leaves them out.
         """
         for side in Side:
             if self.shape.how.keeps_unmatched(side):
@@ -308,7 +318,7 @@ class HostEngine:
         return {side: {part: [] for part in range(WHOLE, self.join_part_count)} for side in Side}
 
     def _split_chunk_into_parcels(self, side: Side, parts: Sequence[int], row_range: tuple[int, int] | None = None) -> list[list[Parcel]]:
-        """Split rows first…last-1 of a side's chunk (None: all) into parcels: for each part one per worker."""
+        """Split the rows of a side's chunk (or those of `row_range`) into parcels: for each part one per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
         runs = self._partitioners[side].split_into_parcels(self._chunks[side], self._out, self._pool, row_range=row_range, bucket_edges=cuts)
         for part, parcels in zip(parts, runs, strict=True):
@@ -330,14 +340,15 @@ class HostEngine:
         return None
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> Any:
-        """Join two tables without null or NaN keys as `shape.how` says, wholly in memory.
+        """Join two Arrow tables without null or NaN keys in memory, by the join kind of `shape`; returns the library's
+        own table.
 
         Names and types of their columns, and of the result's, are those of `columns`.
         """
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:
-        """Convert a piece of the result that `join_tables` returned to an Arrow table, its columns in any order."""
+        """Convert a result of `join_tables` to an Arrow table; its columns may be in any order."""
         return piece
 
 
@@ -345,12 +356,14 @@ _COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has ev
 
 
 def _outgoing_parcel(parcel: Parcel) -> OutgoingParcel:
-    """The parcel as it is sent: the bytes of its header and its data."""
+    """Return the parcel in the form in which it is sent: the bytes of its header, and its data."""
     return OutgoingParcel(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
 
 
 def _part_bucket_edges(shape: JoinShape, buckets: int, piece_bytes: int) -> tuple[int, ...]:
-    """The first bucket of each part, and the end; a part's parcel to one worker has `piece_bytes` or more."""
+    """Return the first bucket of each part, and the end of the last one; each part's parcel has at least `piece_bytes`
+    bytes.
+    """
     widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
     parts = max(1, min(MOST_PARTS, buckets, int(share / piece_bytes)))

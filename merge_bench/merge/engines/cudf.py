@@ -65,9 +65,10 @@ _TABLE_BYTES, _COLUMN_BYTES = 128, 64
 
 @dataclass(frozen=True, eq=False)
 class GpuParcel:
-    """The rows that go from one worker to another, in device memory, at the sender or at the receiver.
+    """The rows that one worker sends to another, in device memory, at the sender or at the receiver.
 
-    `runs`: the values of each column that lies as it is sent. `packed`: the other columns, and their `description`.
+    `runs`: the values of each column that is sent without packing. `packed`: the other columns, packed by libcudf, and
+    their `description`.
     """
 
     rows: int
@@ -82,7 +83,7 @@ class GpuParcel:
 
 @dataclass(frozen=True, eq=False)
 class ReceivedRows:
-    """The rows of one side that a worker joins: `columns` received in place, and all `parcels` by rank."""
+    """The rows of one side that a worker joins: device memory of whole `columns`, and the `parcels` of all ranks."""
 
     columns: tuple[DeviceBytes, ...]
     parcels: tuple[GpuParcel, ...]
@@ -93,7 +94,9 @@ class ReceivedRows:
 
 
 class ParcelHeader(NamedTuple):
-    """The content of a parcel's header. `packed`: the bytes of its packed columns."""
+    """The decoded header of a parcel: rows, libcudf's description of the packed columns, and the size of these in
+    bytes.
+    """
 
     rows: int
     description: bytes
@@ -101,10 +104,11 @@ class ParcelHeader(NamedTuple):
 
 
 class GpuParcelLayout:
-    """The layout in which the columns of one side travel between GPUs.
+    """The layout in which the columns of one side are sent between GPUs.
 
-    `in_place`: positions of the fields that travel as they lie. `packed`: those of the others. `description_room`:
-    bytes of every header for libcudf's description of what is packed. `header_bytes`: all bytes of every header.
+    `in_place`: positions of the fields that are sent without packing. `packed`: positions of the others.
+    `description_room`: bytes that each header reserves for libcudf's description of packed columns. `header_bytes`: the
+    size of every header.
     """
 
     def __init__(self, shape: JoinShape, side: Side) -> None:
@@ -117,7 +121,8 @@ class GpuParcelLayout:
         self.header_bytes = _COUNTS + self.description_room
 
     def outgoing_parcel(self, parcel: GpuParcel) -> OutgoingParcel:
-        """Add the header to a parcel; raises `RunFailed` if it does not fit into `description_room`."""
+        """Add the header to a parcel; raises `RunFailed` if libcudf's description does not fit into `description_room`.
+        """
         size = len(parcel.description)
         if size > self.description_room:
             raise _unsupported_libcudf_error(
@@ -130,7 +135,7 @@ class GpuParcelLayout:
         return OutgoingParcel(header, parcel.byte_runs)
 
     def read_header(self, source_rank: int, header: Bytes) -> ParcelHeader:
-        """Decode the header of a parcel from rank `source_rank`; raises `RunFailed` if the bytes are no header."""
+        """Decode the header of a parcel from one rank; raises `RunFailed` if the bytes are not a valid header."""
         rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
         if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
             raise RunFailed(
@@ -140,15 +145,15 @@ class GpuParcelLayout:
         return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
 
     def slice_columns(self, columns: Sequence[DeviceBytes], row_range: tuple[int, int]) -> tuple[DeviceBytes, ...]:
-        """The device memory of rows start…stop-1 of `row_range`, in each column that travels as it lies."""
+        """Return the device memory of a range of rows (start…stop-1), for each column that is sent without packing."""
         start, stop = row_range
         return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
 
     def allocate_received_rows(self, own_parcel: GpuParcel, headers_by_rank: Mapping[int, ParcelHeader]) -> ReceivedRows:
-        """Allocate device memory for all parcels of a side, by the headers of `headers_by_rank`, by rank.
+        """Allocate device memory for one side's parcels of all ranks, by the sizes in the headers of the other ranks.
 
-        `own_parcel`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
-        still to be copied into their runs.
+        `own_parcel`: this worker's rows of its own chunk. Its packed columns stay where they are; the others are still
+        to be copied.
         """
         headers = {**headers_by_rank, self._rank: ParcelHeader(own_parcel.rows, own_parcel.description, 0)}
         edges = [0, *itertools.accumulate(headers[source].rows for source in range(len(headers)))]
@@ -218,7 +223,9 @@ class CudfEngine:
         self._whole, self._own, self._received = {}, {}, {}
 
     def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
-        """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
+        """Split both chunks into one parcel per worker by libcudf's hash of their keys, for which 0.0 and -0.0 are
+        equal.
+        """
         outgoing = {side: self._split_chunk_into_parcels(side) for side in Side}
         with translate_rapids_errors(self.shape.rank, "partitioning the frames"):
             self._without_key = [self._unmatched_result_rows(side, maps) for side, maps in self._maps.items()]
@@ -254,10 +261,10 @@ class CudfEngine:
         return {source: received.parcels[source].byte_runs for source in headers}
 
     def reuse_sent_parcel_memory(self, side: Side) -> None:
-        """The pool keeps what was sent until the next `begin_iteration`."""
+        """Do nothing: the memory of sent parcels is kept until the next `begin_iteration`."""
 
     def join_received_rows(self) -> int:
-        """Join all parcels at once: maps of row numbers, then one gather a side."""
+        """Join all received rows at once: find the row numbers of the pairs, then gather the columns of each side."""
         with translate_rapids_errors(self.shape.rank, "joining"):
             left, right = self._assemble_received_table(Side.LEFT), self._assemble_received_table(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
@@ -271,9 +278,9 @@ class CudfEngine:
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
 
     def _matching_row_numbers(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Find the matching rows: for each row of the result its left and its right row number, or `NO_ROW`.
+        """Return the left and the right row number of each row of the result, or `NO_ROW` where that side has no match.
 
-        If the join makes no pairs, there are no right ones.
+        The right row numbers are None if the join makes no pairs (semi and anti join).
         """
         plc, how, stream = self._plc, self.shape.how, self._stream
         ours, theirs = self._select_columns(left, self._keys[Side.LEFT]), self._select_columns(right, self._keys[Side.RIGHT])
@@ -294,7 +301,9 @@ class CudfEngine:
         return left_map, right_map
 
     def _gather_rows(self, table: Any, row_numbers: Any, *, may_be_missing: bool) -> list[Any]:
-        """Gather the rows with these numbers from a table: its columns, with null for `NO_ROW` if `may_be_missing`."""
+        """Gather the rows with these numbers from a table; returns the columns, with null for `NO_ROW` if
+        `may_be_missing`.
+        """
         copying = self._plc.copying
         if may_be_missing:
             gathered = copying.gather(table, row_numbers, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
@@ -303,7 +312,9 @@ class CudfEngine:
         return list(gathered.columns())
 
     def _add_right_columns(self, columns: list[Any], right: Any, row_numbers: Any) -> list[Any]:
-        """Add the right columns to the left ones of the result, and the keys of rows that only the right side has."""
+        """Append the right columns to the left columns of the result, and fill in the keys of rows that only the right
+        side has.
+        """
         how = self.shape.how
         if how.keeps_unmatched_right:
             keys = self._gather_rows(self._select_columns(right, self._keys[Side.RIGHT]), row_numbers, may_be_missing=how.keeps_unmatched_left)
@@ -315,7 +326,9 @@ class CudfEngine:
         return columns
 
     def _unmatched_result_rows(self, side: Side, row_maps: Any) -> Any:
-        """The rows of the result for the rows of one side without a key, with nulls beside them."""
+        """Return the result rows of one side's rows with null keys: their columns, and nulls for the columns of the
+        other side.
+        """
         rows, no_rows = row_maps.columns()
         own = self._gather_rows(self._chunks[side], rows, may_be_missing=False)
         if not self.shape.how.has_right_columns:
@@ -356,7 +369,7 @@ class CudfEngine:
         return None if counted is None else int(counted.peak_bytes)
 
     def _rows_with_key(self, side: Side) -> Any:
-        """The chunk of a side without the rows that have a null or a NaN among their keys, which match nothing."""
+        """Return the chunk of one side without the rows that have a null or NaN key, which match nothing."""
         table, keys, fields = self._chunks[side], self._keys[side], self.shape.fields(side)
         compaction = self._plc.stream_compaction
         nullable = [index for index in keys if fields[index].nullable]
@@ -368,7 +381,7 @@ class CudfEngine:
         return table
 
     def _split_chunk_into_parcels(self, side: Side) -> list[OutgoingParcel]:
-        """Start the partition of one side's chunk on the stream; returns a parcel per worker."""
+        """Start to partition one side's chunk on the CUDA stream; returns one parcel per worker, in rank order."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         outgoing_parcel = self._layouts[side].outgoing_parcel
         with translate_rapids_errors(self.shape.rank, f"partitioning the {side.value} frame"):
@@ -397,7 +410,9 @@ class CudfEngine:
         return [self._pack_columns(part, lying) for part, lying in zip(parts, runs, strict=True)]
 
     def _column_device_bytes(self, field: Field, column: Any) -> DeviceBytes:
-        """The device memory of the values of a column that libcudf has made."""
+        """Return the device memory of the values of a libcudf column; raises `RunFailed` if its size is not as
+        expected.
+        """
         values, expected = column.data(), int(column.size()) * field.width
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
         if memory.size != expected:
@@ -414,7 +429,7 @@ class CudfEngine:
         return GpuParcel(int(table.num_rows()), runs, packed, bytes(description))
 
     def _assemble_received_table(self, side: Side) -> Any:
-        """All rows of one side that this worker joins, as one table; the engine keeps none of its parcels."""
+        """Make one table of all rows of a side that this worker joins; its parcels are freed."""
         if side in self._whole:
             return self._whole.pop(side)
         layout, chunk = self._layouts[side], self._chunks[side]
@@ -434,7 +449,7 @@ class CudfEngine:
         return self._plc.Table([columns[order.index(at)] for at in range(len(order))])
 
     def _empty_table(self, side: Side) -> Any:
-        """A table without rows that has the columns of a side."""
+        """Return a table without rows that has the columns of a side."""
         return self._plc.copying.slice(self._chunks[side], [0, 0], stream=self._stream)[0]
 
     def _unpack_columns(self, parcels: Sequence[GpuParcel]) -> list[Any]:
@@ -456,15 +471,15 @@ _COMPLETE: type[TableExchangingEngine] = CudfEngine  # for the type checker: it 
 
 
 def _unsupported_libcudf_error(reason: str) -> RunFailed:
-    """The error for a libcudf that lacks or refuses `reason`."""
+    """Make the error that the installed libcudf does not work with this engine, for the given reason."""
     return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {reason}; use another --engine")
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type under which values lie on the device: dates and times as integers, bytes as strings, the rest as is.
+    """Return the type under which values are stored on the device: integers for dates and times, strings for bytes.
 
-    libcudf has no time of day, no zones and no byte strings; equality, which is all that a merge asks of a value, is
-    the same for their integers and bytes.
+    libcudf has no time of day, no time zones and no byte strings; a merge only compares values for equality, and that
+    is the same for their integers and bytes. Other types are unchanged.
     """
     return pa.large_string() if pa.types.is_large_binary(arrow_type) else as_integer_type(arrow_type)
 
@@ -478,7 +493,9 @@ def _to_storage_types(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
 
 
 def _from_storage_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert a table from the device to the types of `schema`: libcudf returns decimals as wide as can be."""
+    """Convert a table from the device's types to those of `schema`; libcudf returns decimals with the largest
+    precision.
+    """
     arrays = [
         pa.concat_arrays(column.cast(_storage_type(field.type)).chunks).view(field.type)
         for field, column in zip(schema, table.columns, strict=True)

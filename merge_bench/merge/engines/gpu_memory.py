@@ -54,7 +54,9 @@ def _load_cuda_driver() -> Any:
 
 
 def _check_driver_version(driver: Any) -> None:
-    """Refuse a driver older than the packages' CUDA: it makes a context, but then RMM aborts the process."""
+    """Raise `UsageError` for a driver older than the CUDA of the installed packages, with which RMM would abort the
+    process.
+    """
     import cuda.bindings
 
     from merge_bench.config.installation import setup_command
@@ -70,7 +72,7 @@ def _check_driver_version(driver: Any) -> None:
 
 
 def _checked_driver_result(call_name: str, status: Any, value: Any = None) -> Any:
-    """Return the value of a driver call; raises an error if its status says that it failed."""
+    """Return the result of a call of CUDA's driver API; raises `RunFailed` if its status says that it failed."""
     if int(status) == 0:
         return value
     remedy = _REMEDIES.get(status.name, "run nvidia-smi to see the state of the GPU")
@@ -79,7 +81,7 @@ def _checked_driver_result(call_name: str, status: Any, value: Any = None) -> An
 
 
 def _no_gpu_message(reason: str) -> str:
-    """A sentence that this process has no usable GPU, for this reason."""
+    """Return the sentence that this process has no usable GPU, with the reason."""
     return f"engine cudf needs an NVIDIA GPU, but CUDA finds none: {reason}"
 
 
@@ -89,7 +91,7 @@ POOL_ALIGN = 256
 
 @dataclass(frozen=True)
 class GpuMemoryUsage:
-    """The memory of one GPU in bytes: free, and in total."""
+    """The free and the total memory of one GPU, in bytes."""
 
     free: int
     total: int
@@ -132,7 +134,7 @@ def allocate_device_buffers(sizes: Iterable[int]) -> list[DeviceBytes]:
 
 
 def copy_device_bytes(source: DeviceBytes, target: DeviceBytes) -> None:
-    """Start a copy on the stream, between two runs of device memory of the same length."""
+    """Start a copy on the CUDA stream between two pieces of device memory of the same length."""
     from rmm.pylibrmm.device_buffer import copy_device_to_ptr
 
     if source.size:
@@ -140,13 +142,13 @@ def copy_device_bytes(source: DeviceBytes, target: DeviceBytes) -> None:
 
 
 def rmm_memory_resource() -> Any:
-    """The RMM resource from which this process allocates device memory: the pool, and what counts its use."""
+    """Return the RMM memory resource from which this process allocates device memory: the pool and its statistics."""
     _, rmm = load_rapids()
     return rmm.mr.get_current_device_resource()
 
 
 def synchronize_stream() -> None:
-    """Wait until all work on this process's stream is done."""
+    """Wait until all work on this process's CUDA stream is done."""
     process_cuda_stream().synchronize()
 
 
@@ -160,11 +162,11 @@ def inspect_gpu_memory() -> GpuMemoryUsage | None:
 
 
 def pool_bytes_per_worker(pool_bytes: int | None, memories: Sequence[GpuMemoryUsage]) -> int:
-    """The size in bytes of each worker's memory pool on one GPU.
+    """Return the size in bytes of each worker's memory pool on one GPU.
 
-    `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where
+    `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of the free memory if
     that is less. `memories`: of each worker, after all had a CUDA context and before any made a pool, so that the size
-    does not depend on who is first. Raises `UsageError` if the pools do not fit what is free.
+    does not depend on who is first. Raises `UsageError` if the pools do not fit the free memory.
     """
     free, total = min(each.free for each in memories), max(each.total for each in memories)
     size = pool_bytes or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(memories))
@@ -200,7 +202,9 @@ def set_up_memory_pool(size: int | None = None) -> int:
 
 
 def _shareable_pool(rmm: Any) -> Any:
-    """The pool of this process's device memory, if there is one; `UsageError` if it cannot be shared."""
+    """Return the RMM pool of this process, None if it has none; `UsageError` if its memory cannot be shared over CUDA
+    IPC.
+    """
     resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):
@@ -216,7 +220,7 @@ def _shareable_pool(rmm: Any) -> Any:
 
 
 def _pool_too_large_error(size: int, count: int, memory: GpuMemoryUsage) -> UsageError:
-    """The error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
+    """Make the error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
     pools = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{pools} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
@@ -227,7 +231,8 @@ def _pool_too_large_error(size: int, count: int, memory: GpuMemoryUsage) -> Usag
 
 @contextmanager
 def translate_rapids_errors(rank: int, activity: str, library: str = "") -> Iterator[None]:
-    """Turn exceptions of RAPIDS' libraries in the block into a `RunFailed` with one sentence."""
+    """Turn exceptions of RAPIDS libraries in the block into a `RunFailed` that names rank and activity in one sentence.
+    """
     try:
         yield
     except MemoryError as error:
@@ -260,7 +265,7 @@ def load_rapids() -> tuple[Any, Any]:
 
 @functools.cache
 def process_cuda_stream() -> Any:
-    """The only CUDA stream of this process, for all its work and memory; call `load_rapids` first.
+    """Return the only CUDA stream of this process, for all its work and memory; call `load_rapids` first.
 
     It is not the default stream, because there RMM waits for every buffer that libcudf hands over (`c_from_unique_ptr`
     in its device_buffer.pyx). It is non-blocking, so that work of others on the default stream does not hold it up.

@@ -20,16 +20,19 @@ TAG_MASK = np.uint32(0xFF000000)
 
 @compile_inline
 def multiplicative_hash(key: Any) -> Any:
-    """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
+    """Hash a 64-bit key by Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4).
+
+    The upper bits of the hash are the number of the key's slot in the hash table.
+    """
     x = np.uint64(key)
     return (x ^ (x >> np.uint64(32))) * MULTIPLIER
 
 
 @compile_loop
 def combine_key_column(words: Any, values: Any, out: Any) -> None:
-    """Combine the words of rows with the values of one more key column into one word a row.
+    """Combine the 64-bit words of rows with the values of one more key column into one word per row.
 
-    Of two rows whose words are equal before, the words are equal afterwards only where the values are.
+    Rows whose words are equal before have equal words afterwards only if their values are equal.
     """
     for i in range(out.size):
         out[i] = np.uint64(words[i]) * FOLD + np.uint64(values[i])
@@ -37,9 +40,10 @@ def combine_key_column(words: Any, values: Any, out: Any) -> None:
 
 @compile_loop
 def build_hash_chains(keys: Any, first_row: int, hash_shift: Any, heads: Any, links: Any, entered_keys: Any) -> None:
-    """Enter the rows from number `first_row` on into the chains of their slots; `entered_keys` gets their keys.
+    """Insert rows, numbered from `first_row` on, into the chains of the hash table; `entered_keys` gets a copy of their
+    keys.
 
-    Chains number rows from 1. A head has the row entered last in its lower 24 bits, and in the upper 8 a tag for every
+    Chains number rows from 1. A head has the row inserted last in its lower 24 bits, and in the upper 8 a tag for every
     row of the chain.
     """
     for i in range(keys.size):
@@ -68,10 +72,12 @@ def find_matching_pairs(
     left_rows: Any,
     right_rows: Any,
 ) -> tuple[Any, Any, Any]:
-    """Find pairs of rows with equal keys, as long as there is room in `left_rows` and `right_rows`.
+    """Look up right rows in the hash table and write the row numbers of pairs with equal keys, while there is room for
+    them.
 
-    A block of right rows after the other, so that what is known of its candidates stays in the L1 cache. Returns the
-    number of pairs, and where to go on: rows before `next_row` were looked up, and `candidate_count` candidates have chains left.
+    Rows are looked up block by block, so that a block's candidates stay in the L1 cache. Returns the number of pairs,
+    and where to go on: rows before `next_row` were looked up, and the chains of `candidate_count` candidates are not
+    yet at their end.
     """
     pairs = 0
     while candidate_count > 0 or next_row < keys.size:
@@ -88,7 +94,11 @@ def find_matching_pairs(
 
 @compile_loop
 def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any, candidates: Any, chain_entries: Any) -> Any:
-    """Find the rows that can have a match, numbered from `first_row`, and where their chains begin; returns how many."""
+    """Find the rows that can have a match by the tags in the heads; writes their numbers and the first entries of their
+    chains.
+
+    Rows are numbered from `first_row` on. Returns the number of candidates.
+    """
     count = 0
     for i in range(keys.size):
         hashed = multiplicative_hash(keys[i])
@@ -104,7 +114,8 @@ def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any,
 def _follow_chains(
     keys: Any, candidates: Any, chain_entries: Any, candidate_count: Any, links: Any, entered_keys: Any, left_rows: Any, right_rows: Any
 ) -> tuple[Any, Any]:
-    """Follow all `candidate_count` candidates' chains, one link of all at a time, while there is room.
+    """Follow the chains of all candidates, one link of each at a time, and write the pairs with equal keys, while there
+    is room.
 
     Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
     entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
@@ -129,7 +140,7 @@ def _follow_chains(
 def mark_matching_rows(
     keys: Any, hash_shift: Any, heads: Any, links: Any, entered_keys: Any, candidates: Any, chain_entries: Any, marks: Any
 ) -> None:
-    """Mark the rows whose keys are in the table; a row's chain is followed up to the first match."""
+    """Mark the rows whose keys are in the hash table; each row's chain is followed up to the first match."""
     for at in range(0, keys.size, candidates.size):
         count = _find_candidate_rows(keys[at : at + candidates.size], at, hash_shift, heads, candidates, chain_entries)
         while count > 0:
@@ -159,7 +170,8 @@ def find_next_pairs(
     left_rows: Any,
     right_rows: Any,
 ) -> tuple[Any, Any, Any]:
-    """Find pairs of rows as `find_matching_pairs` does, but return once a step, one link of each candidate, has found some.
+    """Find pairs as `find_matching_pairs` does, but return after the first step (one link of each chain) that finds
+    some.
 
     `left_rows` and `right_rows` have room for as many pairs as there are candidates.
     """
@@ -177,7 +189,7 @@ def find_next_pairs(
 def _follow_one_link(
     keys: Any, candidates: Any, chain_entries: Any, candidate_count: Any, links: Any, entered_keys: Any, left_rows: Any, right_rows: Any
 ) -> tuple[Any, Any]:
-    """Follow one link of each candidate; returns the numbers of pairs found and of candidates that go on."""
+    """Follow one link of each candidate's chain; returns the numbers of pairs found and of candidates that continue."""
     pairs = kept = np.uint64(0)
     for c in range(candidate_count):
         i, entry = np.uint64(candidates[c]), np.uint64(chain_entries[c] - 1)
@@ -193,7 +205,7 @@ def _follow_one_link(
 
 @compile_loop
 def drop_marked_candidates(candidates: Any, chain_entries: Any, candidate_count: int, marks: Any) -> int:
-    """Move the candidates whose rows are not marked to the front; returns their number."""
+    """Move the candidates whose rows are not marked to the front of the arrays; returns their number."""
     kept = np.uint64(0)
     for c in range(candidate_count):
         i = np.uint64(candidates[c])
@@ -203,7 +215,9 @@ def drop_marked_candidates(candidates: Any, chain_entries: Any, candidate_count:
 
 
 def keep_equal_pairs(left: Column, right: Column, left_rows: Any, right_rows: Any) -> int:
-    """Move the pairs whose values are equal to the front of `left_rows` and `right_rows`, in order; returns their number."""
+    """Of pairs of row numbers, move those whose values are equal to the front of both arrays, in order; returns their
+    number.
+    """
     if left.offsets is not None:
         return int(_keep_equal_byte_strings(left.values, left.offsets, right.values, right.offsets, left_rows, right_rows))
     if left.values.itemsize == 16:
@@ -213,7 +227,7 @@ def keep_equal_pairs(left: Column, right: Column, left_rows: Any, right_rows: An
 
 @compile_loop
 def _keep_equal_fixed_width(left: Any, right: Any, left_rows: Any, right_rows: Any) -> int:
-    """Move the pairs with equal values of a fixed width to the front; returns their number."""
+    """Move the pairs of rows with equal values, of up to 8 bytes each, to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(left_rows.size):
         ours, theirs = np.uint64(left_rows[i]), np.uint64(right_rows[i])
@@ -224,7 +238,7 @@ def _keep_equal_fixed_width(left: Any, right: Any, left_rows: Any, right_rows: A
 
 @compile_loop
 def _keep_equal_16_bytes(left: Any, right: Any, left_rows: Any, right_rows: Any) -> int:
-    """Move the pairs with equal 16-byte values to the front; returns their number."""
+    """Move the pairs of rows with equal 16-byte values to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(left_rows.size):
         ours, theirs = np.uint64(left_rows[i]), np.uint64(right_rows[i])
@@ -235,7 +249,7 @@ def _keep_equal_16_bytes(left: Any, right: Any, left_rows: Any, right_rows: Any)
 
 @compile_loop
 def _keep_equal_byte_strings(left: Any, left_offsets: Any, right: Any, right_offsets: Any, left_rows: Any, right_rows: Any) -> int:
-    """Move the pairs with equal byte strings to the front; returns their number."""
+    """Move the pairs of rows with equal byte strings to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(left_rows.size):
         ours, theirs = np.uint64(left_rows[i]), np.uint64(right_rows[i])
@@ -263,7 +277,7 @@ def mark_rows(row_numbers: Any, marks: Any) -> None:
 
 @compile_loop
 def find_rows_by_mark(marks: Any, mark: int, row_numbers: Any) -> int:
-    """Put the numbers of the rows whose mark is `mark` in `row_numbers`, in order; returns how many there are."""
+    """Write the numbers of the rows that have this mark to `row_numbers`, in order; returns how many there are."""
     size = np.uint64(0)
     for i in range(marks.size):
         row_numbers[size] = i
@@ -280,7 +294,8 @@ def gather_values(values: Any, row_numbers: Any, out: Any) -> None:
 
 @compile_loop
 def gather_offsets(offsets: Any, row_numbers: Any, out: Any) -> None:
-    """Write to out[1:] where the values of these rows end if they are stored end to end from out[0] on."""
+    """Write the end offsets of the values of these rows to out[1:], as if they were stored end to end from out[0] on.
+    """
     at = out[0]
     for i in range(row_numbers.size):
         row = np.uint64(row_numbers[i])
@@ -290,7 +305,7 @@ def gather_offsets(offsets: Any, row_numbers: Any, out: Any) -> None:
 
 @compile_loop
 def gather_byte_strings(data: Any, offsets: Any, row_numbers: Any, out_offsets: Any, out: Any) -> None:
-    """Copy the bytes of the rows with these numbers to `out`, each to its offset in `out_offsets` (`gather_offsets`)."""
+    """Copy the byte strings of the rows with these numbers to `out`, each to its offset in `out_offsets`."""
     for i in range(row_numbers.size):
         row = row_numbers[i]
         copy_bytes(data, offsets[row], offsets[row + 1] - offsets[row], out, out_offsets[i])

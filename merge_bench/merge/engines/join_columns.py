@@ -38,7 +38,8 @@ Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 
 @dataclass(frozen=True)
 class LibraryColumnMapping:
-    """Both sides of a join and its result under the users' names, and under those that a library sees.
+    """The fields of both sides of a join and of its result, under the users' names and under the names that a library
+    gets.
 
     Key number i is ``k{i}`` on both sides, column number i of the left table ``l{i}``, of the right one ``r{i}``.
     """
@@ -56,7 +57,9 @@ class LibraryColumnMapping:
         how: JoinKind,
         storage_type: Storage = as_integer_type,
     ) -> LibraryColumnMapping:
-        """The columns of a join of tables with these fields and keys, for a library that needs `storage_type`."""
+        """Make the mapping for a join of tables with these fields and keys; `storage_type` gives the types that the
+        library needs.
+        """
         numbers = dict(zip(keys, library_key_names(len(keys)), strict=True))
         sides = {
             side: tuple(
@@ -86,18 +89,18 @@ class LibraryColumnMapping:
 
 
 def library_key_names(count: int) -> tuple[str, ...]:
-    """The names under which a library sees the first `count` keys."""
+    """Return the names of the first `count` key columns as a library gets them: ``k0``, ``k1``…."""
     return tuple(f"k{number}" for number in range(count))
 
 
 def _make_table_with_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
-    """A table of these columns under the names and types of `fields`, with the same bytes."""
+    """Make a table of these columns with the names and types of `fields`, without changing their bytes."""
     arrays = [_reinterpret_as_type(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(fields))
 
 
 def _reinterpret_as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """Convert a column to a type with the same bytes."""
+    """Convert a column to another type that has the same bytes."""
     held_type = column.type
     if held_type == arrow_type:
         return column
@@ -109,12 +112,17 @@ def _reinterpret_as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa
 
 
 def text_as_binary_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of `as_integer_type`, but bytes for text, because pandas cannot hash text that is not UTF-8."""
+    """Return ``large_binary`` for text, because pandas cannot hash text that is not UTF-8; else what `as_integer_type`
+    does.
+    """
     return pa.large_binary() if pa.types.is_large_string(arrow_type) else as_integer_type(arrow_type)
 
 
 def decimal_as_binary_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of `as_integer_type`, but bytes for decimals: Dask makes objects of them, and fails if one is missing."""
+    """Return ``large_binary`` for decimals, else what `as_integer_type` does.
+
+    Dask turns decimals into Python objects, and fails if one is missing.
+    """
     return pa.large_binary() if pa.types.is_decimal(arrow_type) else as_integer_type(arrow_type)
 
 
@@ -123,7 +131,7 @@ Rows = Sequence[tuple[Frame, Array]]
 
 
 def null_key_rows(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
-    """The numbers of the rows of a chunk that have a null or NaN among their keys."""
+    """Return the numbers of the rows of a chunk that have a null or NaN in a key column."""
     columns = [chunk.column(key) for key in keys]
     if all(can_hash_key_directly(*column) for column in columns):
         return np.zeros(0, np.int32)
@@ -135,9 +143,9 @@ def null_key_rows(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
 
 
 def make_unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
-    """Rows of the result for these rows of `side`, which have no match, in memory of `out`.
+    """Make the result rows of rows of one side that have no match, with nulls for the other side's columns.
 
-    Where only left columns are in the result, these are its rows.
+    `rows`: chunks, each with row numbers. `out`: gives the memory.
     """
     count = sum(numbers.size for _, numbers in rows)
     names = [field.name for field in shape.fields(side)]
@@ -153,7 +161,7 @@ def make_unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferP
 
 
 def make_null_column(field: Field, count: int, out: BufferPool) -> Column:
-    """A column of `count` nulls, in memory of `out`."""
+    """Make a column of `count` nulls; `out` gives the memory."""
     valid = out.take_bytes(count)
     valid[:] = 0
     if field.has_variable_width:
@@ -166,7 +174,9 @@ def make_null_column(field: Field, count: int, out: BufferPool) -> Column:
 
 
 def gather_column_rows(columns_and_rows: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
-    """One column with the rows of these numbers of each source, one source after the other, in memory of `out`."""
+    """Make one column of rows from several columns, one after the other; each comes with its row numbers. `out` gives
+    the memory.
+    """
     edges = [0, *itertools.accumulate(rows.size for _, rows in columns_and_rows)]
     spans = list(itertools.pairwise(edges))
     (kind, _), count = columns_and_rows[0], edges[-1]

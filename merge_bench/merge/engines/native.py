@@ -52,15 +52,17 @@ _MatchedChunk: TypeAlias = tuple[Frame, slice]
 
 
 def hash_table_bits(rows: int) -> int:
-    """Bits of a slot number in the table of so many rows: a power of two above 1.25 × rows, at least 16 slots."""
+    """Return the number of bits of a slot number in the hash table of so many rows: for 1.25 × rows slots or more, at
+    least 16.
+    """
     return max(4, int(1.25 * rows).bit_length())
 
 
 class BucketJoin:
-    """Joins bucket after bucket with the same scratch memory; for use by one thread.
+    """Joins bucket after bucket with the same scratch memory; only for use by one thread.
 
     The keys of `shape` are columns of one type on both sides, without nulls, and none is a float: values are equal
-    where their bytes are.
+    exactly if their bytes are.
     """
 
     def __init__(self, shape: JoinShape) -> None:
@@ -77,7 +79,7 @@ class BucketJoin:
         self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """Join the left and right chunks of a bucket; yields the result in pieces, in memory of `out`."""
+        """Join the left and right chunks of a bucket; yields the result in pieces, in memory from `out`."""
         how = self._shape.how
         left_marks = (
             self._zeroed_row_marks(Side.LEFT, left) if how.keeps_unmatched_left or not how.has_right_columns else None
@@ -93,7 +95,7 @@ class BucketJoin:
             yield from self._one_sided_result(Side.RIGHT, right, right_marks, 0, out)
 
     def _mark_matched_left_rows(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
-        """Mark the left rows that have a match."""
+        """Set the marks of the left rows that have a match among the right rows."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
@@ -114,7 +116,7 @@ class BucketJoin:
             first += chunk.rows
 
     def _zeroed_row_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
-        """A mark of 0 for each row of the chunks of a side."""
+        """Return an array of zeros with one mark for each row of the chunks of a side."""
         marks = self._scratch_bytes(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
         marks[:] = 0
         return marks
@@ -122,7 +124,7 @@ class BucketJoin:
     def _one_sided_result(
         self, side: Side, chunks: Sequence[Frame], marks: Bytes, mark: int, out: BufferPool
     ) -> Iterator[Frame]:
-        """Rows of the result for the rows of one side whose mark is `mark`, with nulls beside them."""
+        """Yield the result rows of one side's rows with this mark, with nulls for the columns of the other side."""
         parts, first = [], 0
         for chunk in chunks:
             rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
@@ -141,7 +143,9 @@ class BucketJoin:
         left_marks: Bytes | None,
         right_marks: Bytes | None,
     ) -> Iterator[Frame]:
-        """The pairs of matching rows, a piece at a time; the rows of a side that has marks are marked."""
+        """Yield the result rows of all pairs of matching rows, in pieces; matched rows are marked where marks are
+        given.
+        """
         rows = sum(chunk.rows for chunk in left)
         if not rows:
             return
@@ -172,7 +176,7 @@ class BucketJoin:
             yield self._make_result_piece(left, parts, lefts, rights, out)
 
     def _build_hash_table(self, side: Side, chunks: Sequence[Frame], row_count: int) -> _HashTable:
-        """Enter the rows of one side into a hash table, and return it."""
+        """Insert the rows of one side into a hash table, and return that table."""
         bits = hash_table_bits(row_count)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
@@ -186,12 +190,14 @@ class BucketJoin:
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
     def _key_columns_to_compare(self, side: Side, chunks: Sequence[Frame]) -> list[tuple[Column, int]]:
-        """Key columns of the rows entered that a word is not enough for, each with its position on the other side."""
+        """Return the key columns whose values must still be compared when 64-bit words are equal, with their positions
+        on the other side.
+        """
         keys = zip(self._keys[side][self._compared], self._keys[side.opposite][self._compared], strict=True)
         return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
 
     def make_key_words(self, side: Side, chunk: Frame) -> Array:
-        """The 64-bit words under which the rows of a chunk are entered or looked up; valid until the next call.
+        """Make the 64-bit words by which the rows of a chunk are inserted and looked up; valid until the next call.
 
         Rows with equal keys have equal words, and others may have. Where all keys have up to 8 bytes, rows that differ
         in the last key alone have different words: that key is not compared again.
@@ -214,7 +220,8 @@ class BucketJoin:
         return self._hashes[: chunk.rows]
 
     def _contiguous_column(self, chunks: Sequence[Frame], position: int, scratch_name: str) -> Column:
-        """A column as one chunk, which stays valid until the next column goes into the same `scratch_name`."""
+        """Return a column of several chunks as one; it stays valid until another column uses the same scratch memory.
+        """
         columns = [chunk.columns[position] for chunk in chunks]
         offsets = [column.offsets for column in columns if column.offsets is not None]
         valids = [column.valid for column in columns if column.valid is not None]
@@ -247,10 +254,10 @@ class BucketJoin:
         return self._rooms[scratch_name][:size]
 
     def _row_number_buffers(self, left_row_count: int, right: Sequence[Frame]) -> list[Array]:
-        """Two arrays for the left and the right row numbers of pairs of rows.
+        """Return two arrays for the left and the right row numbers of pairs, reused by later calls.
 
-        There is room for as many pairs as either side has rows. So of n pairs with `left_row_count` left rows, at most n / `left_row_count`
-        times are the pieces made, and the left columns copied.
+        They have room for as many pairs as either side has rows. So for n pairs, pieces of the result are made, and
+        left columns copied, at most n / `left_row_count` times.
         """
         size = max(left_row_count, sum(chunk.rows for chunk in right))
         self._found = [room if room.size >= size else np.empty(size, np.int32) for room in self._found]
@@ -259,7 +266,9 @@ class BucketJoin:
     def _make_result_piece(
         self, left: Sequence[Frame], matched_chunks: Sequence[_MatchedChunk], left_rows: Array, right_rows: Array, out: BufferPool
     ) -> Frame:
-        """The result rows of all `matched_chunks`, made by columns, because a copied left column stays in the cache so long."""
+        """Make the result rows of all pairs found in these chunks, column by column, so that a left column stays in the
+        cache.
+        """
         pairs = matched_chunks[-1][1].stop
         keys = dict(zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True))
 
@@ -280,7 +289,7 @@ EXCHANGED = {JoinKind.INNER: JoinKind.INNER, JoinKind.LEFT: JoinKind.RIGHT}
 
 
 class SwappedSidesJoin(BucketJoin):
-    """A `BucketJoin` of `EXCHANGED` that looks left rows up in a table of the right ones."""
+    """A `BucketJoin` with the sides swapped: its hash table has the right rows, and left rows are looked up."""
 
     def __init__(self, shape: JoinShape) -> None:
         exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
@@ -289,23 +298,23 @@ class SwappedSidesJoin(BucketJoin):
         self._fields, self._places = shape.output_fields, [names.index(field.name) for field in shape.output_fields]
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """The result of joining a block of left rows with all right ones, a piece at a time, in memory of `out`."""
+        """Join a block of left rows with all right rows; yields the result in pieces, in memory from `out`."""
         for piece in super().join(right, left, out):
             columns = tuple(piece.columns[at] for at in self._places)
             yield Frame(self._fields, columns, piece.rows)
 
 
 def can_join_natively(shape: JoinShape) -> bool:
-    """Whether compiled code can do this join: every key has one type on both sides, and none is a float.
+    """Whether the compiled join supports these keys: each has one type on both sides, and none is a float.
 
-    Such keys are equal if their bytes are. Floats are not: both zeros are one value, and a NaN equals nothing.
+    Such keys are equal exactly if their bytes are. Floats are not: 0.0 equals -0.0, and a NaN equals nothing.
     """
     keys = zip(*([shape.fields(side)[at] for at in shape.key_positions(side)] for side in Side), strict=True)
     return all(left.type == right.type and not left.is_floating for left, right in keys)
 
 
 class NativeEngine(PolarsEngine):
-    """A compiled hash join bucket by bucket; its result is written to memory that is used again."""
+    """A compiled hash join, bucket by bucket, whose result is written to reused memory."""
 
     name = ENGINE.name
     table_rows: ClassVar[int] = (1 << 24) - 2  # at most: a head has 24 bits for the row and 8 for tags
@@ -321,11 +330,11 @@ class NativeEngine(PolarsEngine):
 
     @staticmethod
     def needs_polars(shape: JoinShape) -> bool:
-        """Whether a key is a float, or of two types."""
+        """Whether a key is a float, or has different types on both sides."""
         return not can_join_natively(shape)
 
     def add_result_memory(self, buffers: Sequence[Bytes]) -> None:
-        """Write the result into this memory first, each thread into its share of every run of bytes."""
+        """Use these buffers for the result first; each thread gets a share of every buffer."""
         for number, (_, out) in enumerate(self._joins):
             shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in buffers]
             out.add_lent_buffers([room[number * size :][:size] for room, size in zip(buffers, shares, strict=True)])
@@ -347,7 +356,7 @@ class NativeEngine(PolarsEngine):
     def _join_on_thread(
         self, thread: int, ranges: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
-        """Join groups of buckets or blocks on one thread; returns the pieces of the result."""
+        """Join ranges of buckets or blocks on one thread; yields the pieces of the result."""
         join, out = self._joins[thread]
         for first, last in ranges:
             chunks = left.read_buckets_as_frames(first, last), right.read_buckets_as_frames(first, last)

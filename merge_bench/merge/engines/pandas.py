@@ -27,7 +27,7 @@ ENGINE = EngineDescription(
 
 
 class PandasEngine(HostEngine):
-    """Joins with `pandas.DataFrame.merge`, in groups of buckets."""
+    """Joins with `pandas.DataFrame.merge`, several buckets at a time."""
 
     name = ENGINE.name
     join_rows = 1 << 19
@@ -52,24 +52,25 @@ class PandasEngine(HostEngine):
 
 
 def _non_key_column_names(table: pa.Table, keys: Sequence[str]) -> list[str]:
-    """The names of the columns that are no keys: they get nulls beside unmatched rows of the other table."""
+    """Return the names of the columns that are not keys; an unmatched row of the other table gets nulls in these."""
     return [name for name in table.column_names if name not in keys]
 
 
 def _arrow_compatible_values(column: pd.Series[Any]) -> Any:
-    """The values of a pandas column, as Arrow takes them."""
+    """Return the values of a pandas column in a form that `pyarrow.array` accepts."""
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 
 def from_pandas(frame: pd.DataFrame) -> pa.Table:
-    """Convert a pandas dataframe to an Arrow table. (`Table.from_pandas` makes every NaN a null.)"""
+    """Convert a pandas dataframe to an Arrow table; NaN stays NaN, while `Table.from_pandas` would make it null."""
     return pa.table({name: pa.array(_arrow_compatible_values(frame[name]), from_pandas=False) for name in frame.columns})
 
 
 def to_pandas(table: pa.Table, *, nullable_columns: Collection[str] = ()) -> pd.DataFrame:
     """Convert an Arrow table to pandas: NumPy columns for numbers without nulls, Arrow-backed ones otherwise.
 
-    `nullable_columns`: columns that are Arrow-backed even where they hold no null, so that all parts of a table have one type.
+    `nullable_columns`: names of columns that are Arrow-backed even without nulls, so that all parts of a table have one
+    type.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -45,15 +45,16 @@ Fields: TypeAlias = tuple[Sequence[Field], Sequence[Field]]
 
 
 def map_library_columns(fields: Fields, plan: Plan) -> LibraryColumnMapping:
-    """The columns of a merge of frames with these fields, as Dask and the library below it name them."""
+    """Make the mapping from the columns of two frames to the names and types that Dask's engine (pandas or cuDF) gets.
+    """
     return LibraryColumnMapping.for_join(*fields, plan.keys, plan.how, as_integer_type if _uses_cudf(plan) else decimal_as_binary_type)
 
 
 def make_chunk_dataframe(side: str) -> Any:
-    """Make a dataframe of this worker's ``left`` or ``right`` chunk, without its rows with null keys.
+    """Make a dataframe of this worker's ``left`` or ``right`` chunk for Dask's merge, without rows with null keys.
 
-    pandas and cuDF match null with null; SQL, and every engine here, does not. `make_null_key_dataframe` has
-    those rows.
+    pandas and cuDF match null with null; SQL, and every engine here, does not. `make_null_key_dataframe` has those
+    rows.
     """
     plugin = current_plugin()
     state, frames = plugin.launch_state, plugin.frames
@@ -63,19 +64,22 @@ def make_chunk_dataframe(side: str) -> Any:
 
 
 def make_side_dataframe(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
-    """Make a dataframe of the rows of one side's chunk that have a key."""
+    """Make a dataframe of the rows of one side's chunk that have no null or NaN key."""
     chunk, columns = chunks[side is Side.RIGHT], map_library_columns((chunks[0].fields, chunks[1].fields), plan)
     return _make_dataframe(columns.table_to_library(side, _rows_with_key(chunk, plan.keys)), columns, plan)
 
 
 def make_null_key_dataframe() -> Any:
-    """Make a dataframe of this worker's result rows with null keys, of each side whose unmatched rows are kept."""
+    """Make a dataframe of this worker's result rows with null keys, for each side whose unmatched rows are kept."""
     plugin = current_plugin()
     return null_key_result_dataframe(*plugin.frames, plugin.launch_state.plan)
 
 
 def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
-    """The rows of a chunk without a null or NaN key, and with 0.0 for -0.0 in keys, whose hashes in pandas differ."""
+    """Return the rows of a chunk without a null or NaN key as a table, with -0.0 in keys replaced by 0.0.
+
+    In pandas the hashes of both zeros differ.
+    """
     table, lacking = chunk.to_arrow(), null_key_rows(chunk, keys)
     for at, field in enumerate(chunk.fields):
         if field.name in keys and field.is_floating:
@@ -88,7 +92,7 @@ def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
 
 
 def null_key_result_dataframe(left: Frame, right: Frame, plan: Plan) -> Any:
-    """Make a dataframe of the result rows with null keys, from two chunks, where unmatched rows are kept."""
+    """Make a dataframe of the result rows with null keys of two chunks, for each side whose unmatched rows are kept."""
     shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
     out = BufferPool()
     tables = [arrow_schema(shape.output_fields).empty_table()]
@@ -101,7 +105,7 @@ def null_key_result_dataframe(left: Frame, right: Frame, plan: Plan) -> Any:
 
 
 def may_have_null_key_result(fields: Fields, plan: Plan) -> bool:
-    """Whether the result of a merge of frames with these fields can have rows with null keys."""
+    """Whether the result of a merge of frames with these fields can have rows with null or NaN keys."""
     kept = (
         field for side, columns in zip(Side, fields, strict=True) if plan.how.keeps_unmatched(side) for field in columns
     )
@@ -109,13 +113,13 @@ def may_have_null_key_result(fields: Fields, plan: Plan) -> bool:
 
 
 def empty_pandas_frames(fields: Fields, plan: Plan) -> list[Any]:
-    """A pandas frame without rows for each side, with the column types of its `make_side_dataframe`."""
+    """Return a pandas dataframe without rows for each side, with the column types of its `make_side_dataframe`."""
     columns = map_library_columns(fields, plan)
     return [_make_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
 
 
 def _make_dataframe(table: pa.Table, columns: LibraryColumnMapping, plan: Plan) -> Any:
-    """The table as a dataframe of Dask's engine. In pandas, columns with nulls in any part have Arrow's types."""
+    """Convert a table to a dataframe of Dask's engine; in pandas, columns that can be null are Arrow-backed."""
     if _uses_cudf(plan):
         import cudf
 
@@ -131,9 +135,9 @@ def plan_dask_join(
 ) -> Any:
     """Build Dask's join of a left and a right frame, without computing it.
 
-    `partitions`: both frames' partitions. `empty_frames`: a frame without rows of the type of each; without it Dask fetches a
-    partition at once, in a wait without limit. `null_key_partitions`: partitions of further rows, of
-    `make_null_key_dataframe`.
+    `partitions`: futures of both frames' partitions. `empty_frames`: a frame without rows and with the types of each;
+    without it Dask fetches a partition at once, in a wait without limit. `null_key_partitions`: futures of result rows
+    to append, made by `make_null_key_dataframe`.
     """
     import dask.dataframe as dd
 
@@ -153,9 +157,11 @@ def plan_dask_join(
 
 
 def start_dask_merge(left_keys: Sequence[Any], right_keys: Sequence[Any], worker_addresses: Sequence[str] | None, dataset_name: str) -> None:
-    """Submit the merge from this worker, and publish the result's partitions under `dataset_name` for the driver.
+    """Submit Dask's merge from this worker, and publish the result's partitions as data set `dataset_name` for the
+    driver.
 
-    `left_keys`, `right_keys`: keys of the frames' partitions. `worker_addresses`: of the workers that merge; None: all.
+    `left_keys`, `right_keys`: Dask's keys of the frames' partitions. `worker_addresses`: of the workers that merge;
+    None: all.
     """
     state = current_plugin().launch_state
     client = get_client()
@@ -167,17 +173,17 @@ def start_dask_merge(left_keys: Sequence[Any], right_keys: Sequence[Any], worker
 
 
 def partition_futures(client: Client, result: Any) -> list[Future]:
-    """The futures of the partitions of a result that Dask computes."""
+    """Return the futures of the partitions of a result that Dask computes."""
     return [future for future in client.futures_of(result) if isinstance(future, Future)]
 
 
 def free_original_chunks() -> None:
-    """Free this worker's chunks, once both are dataframes."""
+    """Free this worker's chunks, once dataframes were made of both."""
     current_plugin().launch_state.frames = None
 
 
 def check_result_partition(frame: Any, fields: Fields) -> ResultCheck:
-    """Check one partition of Dask's result of a merge of frames with these fields."""
+    """Check one partition of the result of Dask's merge of frames with these fields."""
     plugin = current_plugin()
     return plugin.launch_state.check_result_part(_result_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
 
@@ -190,7 +196,7 @@ def write_and_check_result_partition(frame: Any, number: int, fields: Fields) ->
 
 
 def _result_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:
-    """Convert one partition to Arrow only when it is read: while memory is not counted."""
+    """Yield one partition as an Arrow table, converted only when it is read, while memory is not counted."""
     yield partition_to_arrow(frame, fields, plan)
 
 

@@ -42,9 +42,9 @@ Room = Callable[[int, int, Bytes], Any]
 class PipelinedExchange:
     """One worker's end of one pipelined exchange. All workers open it at the same point, with the same pieces.
 
-    `pieces`: what is exchanged; a piece is identified by its position in this list. `header_bytes`: length of the
+    `pieces`: the pieces to exchange; a piece's number is its position in this list. `header_bytes`: length of the
     longest header. `room`: called by the exchange thread with a piece's number, a source rank and a header; returns the
-    buffer. `notes`: where to note when messages of data begin and end; None: nowhere.
+    buffer to receive the piece. `notes`: where to note when messages of data begin and end; None: nowhere.
     """
 
     def __init__(
@@ -97,9 +97,10 @@ class PipelinedExchange:
         sys.setswitchinterval(self._switch)
 
     def queue_piece(self, piece_number: int, parcels: Sequence[OutgoingParcel]) -> None:
-        """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the end.
+        """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the
+        exchange ends.
 
-        Raises the `RunFailed` with which the exchange has failed.
+        Raises the `RunFailed` with which the exchange has failed, if it has.
         """
         self._handed_over.append((piece_number, parcels))
         if self._error is not None:
@@ -134,7 +135,7 @@ class PipelinedExchange:
             self._changed.notify_all()
 
     def _exchange_all_pieces(self) -> None:
-        """Send and receive all pieces; the exchange thread runs this until they are complete."""
+        """Send and receive until all pieces are complete; runs in the exchange thread."""
         for peer in self._peers:
             self._post_header_receive(peer)
         last_byte = time.monotonic()
@@ -177,7 +178,7 @@ class PipelinedExchange:
         return posted
 
     def _can_post_next_message(self, peer: int) -> bool:
-        """Whether a message to `peer` is queued and the peer's share of bytes in flight has room for it."""
+        """Whether a message to this peer is queued and fits into the peer's share of the bytes in flight."""
         if peer not in self._sending and not self._queues[peer]:
             return False
         number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
@@ -185,7 +186,7 @@ class PipelinedExchange:
         return self._bytes_under_way[peer] + min(rest, self._longest) <= self._share
 
     def _post_next_message(self, peer: int) -> None:
-        """Post the next message to a peer: more of a piece, or the header of the next piece."""
+        """Post the next message to a peer: the next bytes of a piece, or the header of the next piece."""
         if peer not in self._sending:
             number = heapq.heappop(self._queues[peer])[-1]
             outgoing = self._outgoing[number][peer]
@@ -211,14 +212,14 @@ class PipelinedExchange:
             self._sending[peer] = (number, stop)
 
     def _post_header_receive(self, peer: int) -> None:
-        """Post the receive of the next header from a peer, if the peer sends one more."""
+        """Post a receive for the next header from a peer, if the peer has another piece to send."""
         if self._headers_received[peer] < len(self._pieces):
             header = np.empty(self._header_bytes, np.uint8)
             message = self._exchange.post_message(header, peer, self._stage, self._headers_received[peer], receive=True)
             self._pending.append(message)
 
     def _finish_completed_messages(self) -> bool:
-        """Handle the messages that are complete; returns whether there were any."""
+        """Update the state for all messages that are complete; returns whether there were any."""
         done, unfinished = list[PendingMessage](), list[PendingMessage]()
         for message in self._pending:
             (done if message.request.completed else unfinished).append(message)
@@ -234,7 +235,7 @@ class PipelinedExchange:
         return bool(done)
 
     def _post_piece_receives(self, source_rank: int, header: Bytes) -> None:
-        """Get the buffer for the piece that a header announces, and post the receives into it."""
+        """Get the buffer for the piece that a header announces, and post receives into it."""
         number = int(header[:_NUMBER_BYTES].view(np.int64)[0])
         buffer = self._room(number, source_rank, header[_NUMBER_BYTES:])
         starts = range(0, buffer.nbytes, self._longest)
@@ -248,7 +249,10 @@ class PipelinedExchange:
             self._record_piece_arrival(source_rank, number)
 
     def _track_posted_message(self, message: PendingMessage, piece_number: int, post_time: float) -> None:
-        """Count a message as in flight. Notes get the time before it was `post_time`: it may be complete already."""
+        """Count a message as in flight from now on.
+
+        Its timeline note begins at `post_time`, before the message was posted, because it may be complete already.
+        """
         message.piece = piece_number
         self._pending.append(message)
         now = time.perf_counter()
@@ -258,7 +262,7 @@ class PipelinedExchange:
             self._notes.note_message_posted((piece_number, message.peer, message.receive), post_time, message.buffer.nbytes)
 
     def _track_completed_message(self, message: PendingMessage, piece_number: int) -> None:
-        """Count a message as no longer in flight."""
+        """Count a message as no longer in flight, and its bytes as arrived if it was received."""
         now, peer, size = time.perf_counter(), message.peer, message.buffer.nbytes
         for meter in self._timers_of_message(message, piece_number):
             meter.end_transfer(now)
@@ -273,7 +277,7 @@ class PipelinedExchange:
             self._record_piece_arrival(peer, piece_number)
 
     def _record_piece_arrival(self, source_rank: int, piece_number: int) -> None:
-        """Note that a piece from one peer has arrived whole."""
+        """Record that all bytes of a piece from one peer have arrived, and wake the thread that waits for its part."""
         del self._still_to_arrive[source_rank, piece_number]
         part = self._pieces[piece_number].part
         with self._changed:
@@ -282,6 +286,6 @@ class PipelinedExchange:
                 self._changed.notify_all()
 
     def _timers_of_message(self, message: PendingMessage, piece_number: int) -> list[TransferTimer]:
-        """The timers in which a message counts."""
+        """Return the timers that measure a message: of its side, of both sides, and of its peer if it is received."""
         meters = [self.flights[self._pieces[piece_number].side], self.both]
         return [*meters, self.arrivals[message.peer]] if message.receive else meters

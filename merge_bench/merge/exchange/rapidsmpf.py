@@ -63,10 +63,10 @@ _Entry: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class AbortableCallThread:
-    """A thread that makes one call after the other, so that a worker can stop waiting for a call.
+    """A thread that makes one call after the other, so that the worker can stop waiting for a call that hangs.
 
-    A call that never returns keeps its thread, and all that it uses, for as long as the process runs: what it waits for
-    may still write into that memory.
+    A call that never returns keeps its thread, and all memory it uses, for as long as the process runs, because it may
+    still write into that memory.
 
     `timeout`: seconds without progress and without a heartbeat after which a wait ends. `begin`: called once in the
     thread before any call, to bind a CUDA context there.
@@ -80,11 +80,14 @@ class AbortableCallThread:
         self.call_and_wait(begin, "preparing a thread")
 
     def call_and_wait(self, function: Callable[[], Result], activity: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
-        """Make a call in the thread, wait for it, and return its result."""
+        """Make a call in the thread, wait for it, and return its result; `activity` describes it in errors."""
         return self.wait_for_call(self.start_call(function), activity, progress)
 
     def start_call(self, function: Callable[[], Result]) -> Future[Result]:
-        """Begin a call, to be waited for with `wait_for_call`; raises `RunFailed` if an earlier one has not returned."""
+        """Start a call in the thread; returns its future for `wait_for_call`.
+
+        Raises `RunFailed` if an earlier call has not returned.
+        """
         if self._stuck:
             raise RunFailed(f"rank {self._rank} is still {self._stuck}, after a run that failed; restart the workers")
         call = Future[Result]()
@@ -94,8 +97,8 @@ class AbortableCallThread:
     def wait_for_call(self, call: Future[Result], activity: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
         """Wait for a call; returns its result, or raises its exception.
 
-        Raises `RunFailed` if the run is aborted, or there is no progress for too long. `activity`: what the call does, as
-        in ``waiting for rows``. `progress`: a number that changes while there is progress.
+        Raises `RunFailed` if the run is aborted, or there is no progress for too long. `activity`: what the call does,
+        as in ``waiting for rows``. `progress`: returns a number that changes while there is progress.
         """
         last, since = progress(), time.monotonic()
         try:
@@ -112,7 +115,7 @@ class AbortableCallThread:
         return call.result()
 
     def end_thread(self, last_function: Callable[[], object], seconds: float) -> None:
-        """Make a last call and end the thread; waits at most `seconds` for the call."""
+        """Make a last call in the thread, and end the thread; waits at most `seconds` for the call."""
         call = Future[object]()
         self._calls.put((call, last_function))
         self._calls.put(None)
@@ -130,8 +133,8 @@ class AbortableCallThread:
 class RapidsmpfExchange(Exchange):
     """One worker's end of the data plane ``rapidsmpf``.
 
-    `control`: its end of the data plane for barriers and small messages. `timeout`: seconds without progress and
-    without a heartbeat after which a wait ends. `bind`: binds a CUDA context in the thread that calls it.
+    `control`: this worker's end of another data plane, for barriers and small messages. `timeout`: seconds without
+    progress and without a heartbeat after which a wait ends. `bind`: binds a CUDA context in the thread that calls it.
     """
 
     title = "rapidsmpf"
@@ -161,9 +164,9 @@ class RapidsmpfExchange(Exchange):
         return msgspec.msgpack.encode((self._control.address, self._root))
 
     def connect(self, addresses: Sequence[bytes]) -> None:
-        """Connect the workers' own endpoints, then have one after the other join rapidsmpf's communicator.
+        """Connect the workers' own endpoints, then let one worker after the other join rapidsmpf's communicator.
 
-        Raises `RunFailed` if a peer does not answer within the limit, or rapidsmpf gives a worker another number.
+        Raises `RunFailed` if a peer does not answer within the limit, or rapidsmpf gives a worker another rank.
         """
         pairs = [msgspec.msgpack.decode(address, type=tuple[bytes, bytes]) for address in addresses]
         self._control.connect([own for own, _ in pairs])
@@ -245,13 +248,17 @@ class RapidsmpfExchange(Exchange):
 
     @cached_property
     def _buffer_resource(self) -> Any:
-        """The resource from which rapidsmpf takes memory: the engine's pool, without spilling to host memory."""
+        """The rapidsmpf `BufferResource` over the engine's memory pool, without spilling to host memory."""
         from rapidsmpf.memory.buffer_resource import BufferResource
 
         return BufferResource(rmm_memory_resource(), periodic_spill_check=None, statistics=self._statistics)
 
     def _join_communicator(self, root_address: bytes | None) -> bytes:
-        """Make this worker's communicator; returns its address on rank 0. `root_address`: that address; None on rank 0."""
+        """Make this worker's rapidsmpf communicator; returns its address on rank 0, which is the root, and b""
+        elsewhere.
+
+        `root_address`: the address of rank 0's communicator; None on rank 0.
+        """
         try:
             from rapidsmpf.communicator.ucxx import get_root_ucxx_address, new_communicator
             from rapidsmpf.config import Options, get_environment_variables
@@ -290,8 +297,10 @@ _COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it h
 
 
 def _keep_objects_until_exit(objects: Sequence[object]) -> None:
-    """Keep things until the process ends: a `Shuffler` is not freed before its peers have sent all they announced, and
-    ends the process if it is freed before `insert_finished`.
+    """Keep objects until the process ends.
+
+    A rapidsmpf `Shuffler` must not be freed before its peers have sent all chunks that they announced, and it ends the
+    process if it is freed before `insert_finished`.
     """
     for thing in objects:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

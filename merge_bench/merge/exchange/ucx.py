@@ -76,7 +76,7 @@ class UcxExchange(Exchange):
     memory unless `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`. `message_bytes`: longest message; each
     run of a parcel is cut into messages of this size; 0: never cut. `timeout`: seconds without a byte and without a
     heartbeat after which a wait ends. `puts`: whether peers may also put into each other's memory, through
-    `ucx_handles`. `device_memory`: whether buffers lie in GPU memory; raises `UsageError` if UCX would take it for host
+    `ucx_handles`. `device_memory`: whether buffers are in GPU memory; raises `UsageError` if UCX would take it for host
     memory. Raises `RunFailed` if UCX cannot create shared memory.
     """
 
@@ -183,11 +183,11 @@ class UcxExchange(Exchange):
         return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
     def ucx_handles(self, peer: int) -> tuple[int, int, int]:
-        """The handles of UCX's context, worker, and endpoint to `peer`: addresses as integers."""
+        """Return the handles of UCX's context, of its worker, and of the endpoint to `peer`: addresses as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
     def wait_for_token(self, peer: int, progress: Callable[[], None]) -> None:
-        """Wait for a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
+        """Wait for a one-byte message from `peer`; calls `progress`, which drives UCX, until it has arrived.
 
         The peer sends it with `transfer`; both count as one operation.
         """
@@ -201,7 +201,7 @@ class UcxExchange(Exchange):
             raise
         self.raise_if_failed(token)
 
-    def reserve(self, count: int) -> int:
+    def reserve_operations(self, count: int) -> int:
         self._stage += count
         return self._stage - count + 1
 
@@ -233,11 +233,11 @@ class UcxExchange(Exchange):
         self._endpoints.clear()
 
     def _drain_messages(self) -> None:
-        """Drive UCX until no peer uses this worker's memory any more; keep the memory that may still be used.
+        """Drive UCX until no peer uses this worker's memory any more; memory that may still be used is never freed.
 
         A message that a receive has matched arrives, because its sender drives UCX here, too; other receives are
-        cancelled. With nothing left to receive from a peer, a worker says goodbye to it, and the peer need not wait for
-        what it sends and nobody will read.
+        cancelled. When nothing is left to receive from a peer, this worker sends it a goodbye, so that the peer need
+        not wait for its own sends, which nobody will read.
         """
         for item in self._abandoned:
             if item.receive and not item.request.completed:
@@ -269,20 +269,21 @@ class UcxExchange(Exchange):
         self._abandoned = []
 
     def _post_parcel(self, pending: list[PendingMessage], buffer: Any, peer: int, *, receive: bool) -> None:
-        """Post the messages of a parcel that goes to or comes from a peer, and add them to `pending`."""
+        """Post the messages of a parcel to or from a peer, and append them to `pending`."""
         for number, message in enumerate(self._cut_into_messages(buffer)):
             pending.append(self.post_message(message, peer, self._stage, number, receive=receive))
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
-        """Cut a parcel's runs of bytes into messages of at most `message_bytes`."""
+        """Yield a parcel's buffers, cut into messages of at most `message_bytes`."""
         for run in contiguous_buffers(buffer):
             limit = self.message_bytes or run.nbytes
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
     def _wait_for_messages(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
-        """Drive UCX until no message is pending; returns when the last receive from (True) and send to each peer was
-        complete, and the end.
+        """Drive UCX until no message is pending; returns when each peer's messages were complete, and when all were.
+
+        The times are seconds of `time.perf_counter`, by peer and whether messages were received (True) or sent.
         """
         finished: dict[tuple[int, bool], float] = {}
         progress = self._worker.progress_once
@@ -330,7 +331,7 @@ class UcxExchange(Exchange):
 
 
 def _shared_memory_error(folder: Path) -> str:
-    """A sentence why UCX could not create shared memory in `folder`, where its posix transport creates it."""
+    """Return a sentence that says why UCX could not create shared memory in the folder of its posix transport."""
     return shared_memory_problem(folder, 1) or (
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"
@@ -348,7 +349,8 @@ _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out",
 
 
 def describe_endpoint(endpoint_handle: int) -> str:
-    """The text that `ucp_ep_print_info` prints for an endpoint; `endpoint_handle`: the `ucp_ep_h` as an integer.
+    """Return the text that `ucp_ep_print_info` prints for an endpoint (`endpoint_handle`: the `ucp_ep_h` as an
+    integer).
 
     It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
@@ -366,8 +368,10 @@ def describe_endpoint(endpoint_handle: int) -> str:
 
 
 def parse_size_ranges(text: str) -> list[SizeRange]:
-    """The protocol of each range of sizes: of the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or of
-    the thresholds that older ones print.
+    """Return the protocol of each range of message sizes, from the text of `describe_endpoint`.
+
+    It is read from the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or the thresholds that older ones
+    print.
     """
     ranges: list[SizeRange] = []
     memory: str | None = None
@@ -398,18 +402,20 @@ def parse_size_ranges(text: str) -> list[SizeRange]:
 
 
 def parse_lanes(text: str) -> list[str]:
-    """Transports and devices of the lanes that UCX selected, like ``sysv/memory``, in its order, without repeats."""
+    """Return the lanes that UCX selected for an endpoint, as ``transport/device``, in UCX's order, without repeats."""
     return list(dict.fromkeys(match["transport"] for match in _LANE.finditer(text)))
 
 
 def _parse_size(text: str) -> int | None:
-    """The bytes of a size as UCX prints it (``8191``, ``8K``); None for ``inf``."""
+    """Return the bytes of a size as UCX prints it (``8191``, ``8K``); None for ``inf``."""
     size = re.fullmatch(r"(\d+)([KMGT]?)", text)
     return int(size[1]) * _UNITS[size[2]] if size else None
 
 
 def _parse_protocol_v1_ranges(text: str) -> Iterator[SizeRange]:
-    """The ranges of protocols v1, from ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
+    """Yield the size ranges of UCX's protocols v1, from ``tag_send:
+    0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``.
+    """
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
     for at in range(1, len(parts) - 1, 2):
@@ -438,7 +444,7 @@ class _ContextAttributes(ctypes.Structure):
 
 
 def detects_cuda_memory(context_handle: int) -> bool:
-    """Whether UCX recognizes GPU memory in this context (a `ucp_context_h`).
+    """Whether UCX recognizes GPU memory in this context (a `ucp_context_h` as an integer).
 
     UCXX's `cuda_support` only reads `UCX_TLS`.
     """
@@ -452,7 +458,7 @@ def detects_cuda_memory(context_handle: int) -> bool:
 
 
 def explain_missing_cuda_memory(version: str) -> str:
-    """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
+    """Return a sentence that says why UCX of this version cannot send GPU memory in this process, and what to do."""
     library = loaded_library_path("libucp") or Path("libucp.so")
     reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
     if not has_cuda_module(library):
@@ -466,7 +472,9 @@ def explain_missing_cuda_memory(version: str) -> str:
 
 
 def cancel_receive(request: Any) -> None:
-    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. Others go on."""
+    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. A matched receive is not
+    cancelled.
+    """
     library = open_loaded_library("libucxx")
     # `Request::cancel` and its override; without them (another compiler or release) nothing is cancelled.
     for name in ("_ZN4ucxx10RequestTag6cancelEv", "_ZN4ucxx7Request6cancelEv"):
@@ -478,7 +486,7 @@ def cancel_receive(request: Any) -> None:
 
 
 class PutFlush:
-    """A flush of all that a UCX worker (`ucp_worker_h`) has put; `is_done` once it is complete at the targets."""
+    """A flush of all puts of a UCX worker (`ucp_worker_h`): complete once all puts are complete at their targets."""
 
     def __init__(self, worker: int) -> None:
         self._library = open_loaded_library("libucp")
@@ -488,7 +496,7 @@ class PutFlush:
         self._request = flush(ctypes.c_void_p(worker), ctypes.byref(parameters))
 
     def is_done(self) -> bool:
-        """Whether the flush is complete, or has failed; drive UCX between two calls."""
+        """Whether the flush is complete, or has failed; UCX has to progress between two calls."""
         if self._request and self._request < _FIRST_ERROR:
             check = self._library.ucp_request_check_status
             check.restype = ctypes.c_int8

@@ -27,10 +27,10 @@ BATCH_ROWS = 1 << 17
 
 
 class ResultCheck(msgspec.Struct, frozen=True):
-    """The findings of a check of one worker's part of the result.
+    """What was found when one worker's part of the result was checked.
 
-    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
-    `bad_rows`: rows that are wrong in themselves. `chunk_tables`: the rows as Arrow IPC, where all rows are compared.
+    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables. `bad_rows`:
+    the number of rows that are wrong by themselves. `tables`: the rows as Arrow IPC, where all rows are to be compared.
     """
 
     rows: int
@@ -40,9 +40,9 @@ class ResultCheck(msgspec.Struct, frozen=True):
 
 
 def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> ResultCheck:
-    """Check every row of one worker's part of the result of a merge, piece by piece.
+    """Check every row of one worker's part of the merge result, piece by piece.
 
-    If the plan says that all rows are compared (``full``), those of real tables are kept.
+    If the plan compares all rows (``full``), the check also keeps the rows of real tables.
     """
     workload, how, full = plan.workload, plan.how, plan.verify == "full"
     rows = total = bad = 0
@@ -78,12 +78,13 @@ def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
 
 
 def deserialize_tables(data: bytes | None) -> list[pa.Table]:
-    """Read the Arrow tables that a check holds in `tables`; none if it holds no rows."""
+    """Return the Arrow tables in `ResultCheck.tables`; none if there is no data."""
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
 def combine_and_judge_checks(checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int) -> tuple[ResultCheck, str | None]:
-    """Add up the workers' checks; returns the sum, and what differs from the expected result (None: nothing)."""
+    """Add up the workers' checks; returns the sum, and a sentence about what is wrong with the result (None: nothing).
+    """
     total = sum(check.checksum for check in checks) % MODULUS
     whole = ResultCheck(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
@@ -100,9 +101,9 @@ def combine_and_judge_checks(checks: Sequence[ResultCheck], expected_rows: int, 
 
 
 def make_result_parts_folder(folder: str) -> None:
-    """Make this folder for written parts on this host, or accept an empty one.
+    """Make the folder for the parts of the merged table on this host; an empty folder may exist already.
 
-    Raises `UsageError` if it holds something, or cannot be made.
+    Raises `UsageError` if it contains something, or cannot be made.
     """
     path, on_host = Path(folder), f"on {socket.gethostname()}"
     try:
@@ -117,14 +118,14 @@ def make_result_parts_folder(folder: str) -> None:
 
 
 def cast_to_stored_types(plan: Plan, piece: pa.Table) -> pa.Table:
-    """Convert rows of the result to the column types that the merged tables' files have."""
+    """Convert rows of the result to the column types of the Parquet files that were merged."""
     return cast_to_file_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
 
 
 def write_result_part(plan: Plan, part_number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
-    """Write part `part_number` of the result to a new Parquet file, whose columns have these fields.
+    """Write one part of the result to a new Parquet file, whose columns have these fields; returns its path.
 
-    Raises `RunFailed`, with what the operating system says; the file is not there then.
+    Raises `RunFailed` with the operating system's message if that fails; the file does not exist then.
     """
     assert plan.write_result is not None
     path, names = Path(plan.write_result) / f"part-{part_number:05}.parquet", [field.name for field in fields]
@@ -144,7 +145,7 @@ def write_result_part(plan: Plan, part_number: int, pieces: Iterable[pa.Table], 
 
 
 def read_result_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
-    """Read a part of the result piece by piece, under the types with which its columns travelled."""
+    """Read a part of the result batch by batch; yields tables with the types of `fields`."""
     schema = arrow_schema(fields)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS):
@@ -154,7 +155,7 @@ def read_result_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
 
 
 def _unwrapped_values(column: pa.Array) -> pa.Array:
-    """The column without an extension type or a dictionary around its values."""
+    """Return a column's plain values, without an extension type or a dictionary."""
     if isinstance(column.type, pa.BaseExtensionType):
         return column.cast(column.type.storage_type)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -43,10 +43,10 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """The type of a column as a group of files stores it.
+    """The type with which a group of files stores a column.
 
     `kind`: DuckDB's name of the type; ``INT96`` for Parquet's old timestamps, which are read in two parts. `unit`: of
-    integers that are times, None elsewhere. `physical`: Parquet's name of the type that the values have in the file.
+    integers that are times, None otherwise. `physical`: Parquet's name of the type that the values have in the file.
     """
 
     name: str
@@ -56,16 +56,16 @@ class StoredColumn:
 
     @property
     def can_read_without_type(self) -> bool:
-        """Whether DuckDB refuses some values of this type, but reads them under the physical type."""
+        """Whether DuckDB refuses some values of this type, but can read them without the logical type."""
         return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
 
 
 class InexactConversion(Exception):
-    """The error that no SQL expression gives a column's values exactly under the wanted type."""
+    """The error that no SQL expression converts a column's values exactly to the wanted type."""
 
 
 def duckdb_type_name(arrow_type: pa.DataType) -> str:
-    """The name of DuckDB's type for the values of a canonical type."""
+    """Return the name of DuckDB's type for values of a canonical Arrow type."""
     arrow_type = as_integer_type(arrow_type)
     if types.is_decimal128(arrow_type):
         return f"DECIMAL({arrow_type.precision},{arrow_type.scale})"
@@ -75,9 +75,9 @@ def duckdb_type_name(arrow_type: pa.DataType) -> str:
 
 
 def column_value_sql(column: str, stored: StoredColumn | None, target: pa.DataType) -> str:
-    """SQL for the values of a column under its canonical type; `stored` None: the column is missing, so null.
+    """Return SQL for the values of a column under its canonical type; null if no column is stored (`stored` None).
 
-    Raises `InexactConversion` if the types do not go together.
+    Raises `InexactConversion` if the stored type cannot be converted exactly.
     """
     wanted = duckdb_type_name(target)
     if stored is None or stored.kind.strip('"') == "NULL":
@@ -104,7 +104,7 @@ def column_value_sql(column: str, stored: StoredColumn | None, target: pa.DataTy
 
 
 def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str:
-    """SQL for a time or duration as integers in the target's unit, since 1970 or midnight."""
+    """Return SQL for a date, time or duration as an integer in the unit of `target`, since 1970 or midnight."""
     wanted = duckdb_type_name(target)
     if types.is_date32(target):
         if stored.kind != "DATE":
@@ -120,7 +120,9 @@ def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str
 
 
 def _time_as_integer_sql(column: str, stored: StoredColumn) -> tuple[str, str]:
-    """SQL for a time or a duration as 64-bit integers, and the unit of these."""
+    """Return SQL for a stored time or duration as a 64-bit integer, and the unit of that integer (``s``, ``ms``,
+    ``us``, ``ns``).
+    """
     kind = stored.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
         days = f"({column}.date - DATE '1970-01-01')"
@@ -142,13 +144,17 @@ def _time_as_integer_sql(column: str, stored: StoredColumn) -> tuple[str, str]:
 
 
 def read_duration_units(encoded_schema: bytes) -> dict[str, str]:
-    """The units of durations, which Parquet stores as plain integers: from the schema that Arrow keeps in a file."""
+    """Return the unit of each duration column from the Arrow schema that a Parquet file contains, base64-encoded.
+
+    Parquet itself stores durations as plain integers.
+    """
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded_schema)))
     return {field.name: field.type.unit for field in schema if types.is_duration(field.type)}
 
 
 def find_top_level_columns(schema_elements: Sequence[Mapping[str, Any]]) -> list[StoredColumn]:
-    """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
+    """Return the top-level columns of a Parquet schema, given its elements, root first; a nested column counts as one.
+    """
     pattern = re.compile(r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)")
     columns, position = [], 1
     while position < len(schema_elements):
@@ -179,7 +185,7 @@ UntypedColumns = Mapping[str, frozenset[str]]
 
 
 class LogicalTypesRefused(Exception):
-    """The error that DuckDB refuses values of these columns unless it reads them without their logical types."""
+    """The error that DuckDB can read values of these columns only without their logical types."""
 
     def __init__(self, columns: UntypedColumns) -> None:
         super().__init__()
@@ -188,19 +194,19 @@ class LogicalTypesRefused(Exception):
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files with the same columns in the same order, as links in `folder`; `numbers`: of the files."""
+    """Files that have the same columns in the same order, as links in `folder`; `numbers`: of the files."""
 
     folder: str
     numbers: tuple[int, ...]
     columns: tuple[StoredColumn, ...]
 
     def find_column(self, name: str) -> tuple[int, StoredColumn] | None:
-        """Find a column: its position and its type; None if these files do not have it."""
+        """Return a column's position and stored type; None if these files do not have it."""
         return next(((place, each) for place, each in enumerate(self.columns) if each.name == name), None)
 
 
 class LinkedTableFiles:
-    """The files of one side of a merge, linked into a new folder, as DuckDB reads them.
+    """The files of one table of a merge, linked into a new folder, from which DuckDB reads them.
 
     Raises `UsageError` if a file cannot be read, or if the plan does not have the same files and rows.
     """
@@ -218,7 +224,9 @@ class LinkedTableFiles:
         self._partitions = self._partition_columns()
 
     def create_view(self, name: str, keys: Sequence[str], column_prefix: str, *, keys_only: bool) -> None:
-        """Create a view of all rows: key columns k0… and, unless `keys_only`, all columns as `column_prefix` and a number."""
+        """Create a view of all rows: key columns k0… and, unless `keys_only`, all columns as `column_prefix` and a
+        number.
+        """
         by_name = {column.field.name: column for column in self._side.columns}
         wanted = {f"k{number}": by_name[key] for number, key in enumerate(keys)}
         if not keys_only:
@@ -236,7 +244,7 @@ class LinkedTableFiles:
         self._connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL '.join(selects)}")
 
     def raise_read_error(self, keys: Sequence[str]) -> None:
-        """Raise an error that says why a file cannot be read, if one cannot; tries each column of each file."""
+        """Try each column of each file, and raise an error that says why one cannot be read, if there is one."""
         raw: dict[str, frozenset[str]] = {}
         for group in self._groups:
             for number in group.numbers:
@@ -249,7 +257,9 @@ class LinkedTableFiles:
             raise LogicalTypesRefused(raw)
 
     def _needs_untyped_read(self, group: FileGroup, file_number: int, column: TableColumn, keys: Sequence[str]) -> bool:
-        """Whether DuckDB refuses values of a file's column that it can read raw; raises what else is wrong with it."""
+        """Whether DuckDB can read a file's column only without its logical type; raises an error if it cannot read it
+        at all.
+        """
         place = group.find_column(column.source)
         if place is None:
             return False
@@ -269,7 +279,7 @@ class LinkedTableFiles:
         )
 
     def _value_sql(self, group: FileGroup, column: TableColumn) -> str:
-        """SQL for the values of a column in the files of a group."""
+        """Return SQL for the values of a column in the files of a group, under its canonical type."""
         place, partition = group.find_column(column.source), self._partitions.get(column.source)
         name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:
@@ -290,7 +300,7 @@ class LinkedTableFiles:
         return os.path.join(self._folder, _link_name(file_number))
 
     def _query_footers(self, query: str) -> list[tuple[Any, ...]]:
-        """Query the footers of all files; returns the rows that DuckDB gives."""
+        """Run a query over the Parquet footers of all files; returns the rows of its result."""
         links = [_escape_glob_characters(self._link_path(number)) for number in range(len(self._paths))]
         try:
             return self._connection.execute(query, [links]).fetchall()
@@ -301,7 +311,7 @@ class LinkedTableFiles:
             raise RunFailed(f"DuckDB could not compute the expected result: {first_message_line(error)}") from None
 
     def _check_planned_files(self) -> None:
-        """Raise an error if the plan has other files or rows than DuckDB finds."""
+        """Raise `UsageError` if the plan has other files or rows than DuckDB finds."""
         side = self._side
         planned = Counter(group for chunk in side.chunks for group in chunk)
         names = {
@@ -321,7 +331,10 @@ class LinkedTableFiles:
         )
 
     def _group_files_by_columns(self, untyped: UntypedColumns) -> list[FileGroup]:
-        """Group the files that have the same columns in the same order."""
+        """Group the files that have the same columns in the same order.
+
+        `untyped`: columns, by file, that are read without their logical types.
+        """
         units: dict[int, dict[str, str]] = {}
         if any(types.is_duration(column.field.type) for column in self._side.columns):  # Arrow keeps these units
             query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
@@ -344,7 +357,7 @@ class LinkedTableFiles:
     def _make_file_group(
         self, group_number: int, columns: tuple[StoredColumn, ...], file_numbers: Sequence[int], untyped: UntypedColumns
     ) -> FileGroup:
-        """Make group number `group_number`: these files with the same columns, moved to a folder of their own."""
+        """Make a group of files with the same columns, and move their links to a folder of its own."""
         folder = os.path.join(self._folder, f"group{group_number}")
         os.mkdir(folder)
         for number in file_numbers:
@@ -356,7 +369,8 @@ class LinkedTableFiles:
         return FileGroup(folder, tuple(file_numbers), columns)
 
     def _partition_columns(self) -> dict[str, tuple[StoredColumn, pa.Array]]:
-        """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
+        """Return each Hive partition as a column with its value for every file: 32-bit integers if all are, else text.
+        """
         names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
         columns = {}
         for number, name in enumerate(names):
@@ -370,7 +384,7 @@ class LinkedTableFiles:
 
 
 def _parse_partition_integer(text: str) -> int | None:
-    """The 32-bit integer that Arrow reads in a partition's value; None if it is not one."""
+    """Parse a Hive partition's value as a 32-bit integer, as Arrow does; None if it is not one."""
     if not _INTEGER_TEXT.fullmatch(text):
         return None
     number = int(text, 16) if "x" in text.lower() else int(text)
@@ -379,7 +393,7 @@ def _parse_partition_integer(text: str) -> int | None:
 
 
 def _file_rows_sql(group: FileGroup, name: str) -> str:
-    """SQL for the rows of the files called `name` of a group, with the columns t.c0, t.c1… and t.file."""
+    """Return SQL that reads the rows of a group's files that match `name`, with the columns t.c0, t.c1… and t.file."""
     taken = {column.name.lower() for column in group.columns}
     file = next(name for name in map("file{}".format, range(len(taken) + 1)) if name not in taken)
     columns = ", ".join([*(f"c{place}" for place in range(len(group.columns))), "file"])
@@ -399,12 +413,14 @@ def _file_number(link: str) -> int:
 
 
 def _escape_glob_characters(path: str) -> str:
-    """The path with its special characters escaped, so that DuckDB does not take it for a pattern."""
+    """Escape the special characters of a path, so that DuckDB does not take it for a pattern."""
     return re.sub(r"[\[*?]", r"[\g<0>]", path)
 
 
 def _query_error_message(query: str, parameters: Sequence[Any] = ()) -> str | None:
-    """Run a query in a database of its own, since some errors end a database; returns its error, None if none."""
+    """Run a query in a new database, since some errors end a database; returns the error's message, None if there is
+    none.
+    """
     with duckdb.connect() as connection:
         try:
             connection.execute(query, list(parameters)).fetchall()
@@ -423,7 +439,7 @@ _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of a value: both booleans, byte, doub
 
 
 def copy_without_logical_types(source: str, target: str, columns: Collection[str]) -> None:
-    """Copy a Parquet file; the columns named, which are not nested, lose their logical types."""
+    """Copy a Parquet file and remove the logical types of some columns, which must not be nested."""
     size = os.path.getsize(source)
     with open(source, "rb") as opened, open(target, "wb") as written:
         opened.seek(size - 8)
@@ -439,7 +455,7 @@ def copy_without_logical_types(source: str, target: str, columns: Collection[str
 
 
 def _strip_footer_types(footer: bytes, columns: Collection[bytes]) -> bytes:
-    """Remove the logical types of columns from the bytes of a Parquet footer."""
+    """Remove the logical types of columns from the bytes of a Parquet footer; returns the new footer."""
     fields, _ = _read_thrift_fields(footer, 0)
     changed = []
     for number, kind, start, end in fields:
@@ -468,7 +484,9 @@ def _strip_element_types(data: bytes, position: int, columns: Collection[bytes])
 
 
 def _read_thrift_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
-    """Read the fields of a Thrift struct (number, type, start and end of the value), and where the struct ends."""
+    """Read the fields of a Thrift struct: number, type, start and end of each value; also returns where the struct
+    ends.
+    """
     fields: list[tuple[int, int, int, int]] = []
     number = 0
     while True:
@@ -488,7 +506,7 @@ def _read_thrift_fields(data: bytes, position: int) -> tuple[list[tuple[int, int
 
 
 def _find_thrift_value_end(data: bytes, position: int, kind: int) -> int:
-    """The position where the value of type `kind` at `position` ends."""
+    """Return the position where the Thrift value of type `kind` at `position` ends."""
     if kind in _FIXED:
         return position + _FIXED[kind]
     if kind == _STRUCT:
@@ -503,7 +521,7 @@ def _find_thrift_value_end(data: bytes, position: int, kind: int) -> int:
 
 
 def _read_thrift_list_header(data: bytes, position: int) -> tuple[int, int, int]:
-    """The number of a list's elements, their type, and where they begin."""
+    """Read the header of a Thrift list: the number of its elements, their type, and the position of the first."""
     header = data[position]
     if header >> 4 < 15:
         return header >> 4, header & 15, position + 1
@@ -524,7 +542,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_thrift_struct(fields: list[tuple[int, int, bytes]]) -> bytes:
-    """The bytes of a struct of these fields, whose numbers ascend by at most 15."""
+    """Encode a Thrift struct of these fields (number, type, value), whose numbers ascend by at most 15."""
     parts, last = [], 0
     for number, kind, value in fields:
         parts += [bytes([(number - last) << 4 | kind]), value]

@@ -46,14 +46,14 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class ResultRowCounts:
-    """The number of `rows` of a result, and of each table's rows with a null or NaN key (`keyless`)."""
+    """The number of `rows` of a result, and how many rows of each table have a null or NaN key (`keyless`)."""
 
     rows: int
     keyless: Mapping[Side, int]
 
 
 def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> ResultRowCounts:
-    """Count the rows of a result without making it: for every key left rows × right rows, and unmatched rows.
+    """Count the rows of a merge result without making it: for each key left rows × right rows, and unmatched rows.
 
     Raises `UsageError` if a file cannot be read, or a key value does not fit the type in which both sides' keys are
     compared, and `RunFailed` if DuckDB cannot finish.
@@ -84,8 +84,8 @@ def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> Result
 def compute_expected_result(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> tuple[int, int]:
     """Compute the expected result of a merge with DuckDB; returns its number of rows and their checksum.
 
-    The checksum is `partition_loops.frame_checksum` over all columns in the order of `JoinKind.output_fields`.
-    The result is processed in batches and is never in memory as a whole. It raises what `count_result_rows` raises.
+    The checksum is `partition_loops.frame_checksum` over all columns in the order of `JoinKind.output_fields`. The
+    result is processed in batches and is never in memory as a whole. It raises what `count_result_rows` raises.
     """
 
     def sum_expected_batches(untyped: UntypedColumns) -> tuple[int, int]:
@@ -101,10 +101,10 @@ def compute_expected_result(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> 
 def compute_expected_batches(
     spec: TableSpec, how: JoinKind = JoinKind.INNER, untyped: UntypedColumns = MappingProxyType({})
 ) -> Iterator[pa.Table]:
-    """Compute the expected rows with DuckDB; yields them in batches, in no order.
+    """Compute the expected rows of a merge with DuckDB; yields them in batches, in no order.
 
-    It raises what `count_result_rows` raises, and `LogicalTypesRefused` where some columns must be read without their logical
-    types.
+    It raises what `count_result_rows` raises, and `LogicalTypesRefused` where some columns must be read without their
+    logical types.
     """
     output = _output_fields(spec, how)
     schema = arrow_schema(output)
@@ -125,7 +125,7 @@ def _output_fields(spec: TableSpec, how: JoinKind) -> tuple[Field, ...]:
 
 
 def _merge_sql(spec: TableSpec, how: JoinKind) -> str:
-    """SQL for the whole merge. A key is null, and equals nothing, where one of the keys of its row is null or NaN."""
+    """Return SQL for the whole merge; rows with a null or NaN key match nothing."""
     keys, whole = _sql_key_names(spec), _all_keys_present_sql(spec)
     places = {field.name: i for i, field in enumerate(spec.right.fields)}
     columns = []
@@ -145,7 +145,7 @@ def _merge_sql(spec: TableSpec, how: JoinKind) -> str:
 
 
 def to_expected_columns(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> pa.Table:
-    """Convert rows of an engine's result to the columns of the expected result.
+    """Convert rows of an engine's result to the columns and types of the expected result.
 
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
@@ -166,7 +166,7 @@ def to_expected_columns(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKi
 
 
 def result_checksum(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> int:
-    """The checksum of an engine's result, comparable with that of `compute_expected_result`; made piece by piece."""
+    """Return the checksum of an engine's result, comparable with that of `compute_expected_result`."""
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
     return sum(_table_checksum(to_expected_columns(spec, piece, how)) for piece in pieces) % 2**64
 
@@ -199,7 +199,9 @@ def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind =
 
 
 def _add_signed_count(output_fields: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
-    """The rows with comparable values under numbered names, and a column `count` that is `sign` in every row."""
+    """Return the rows with comparable values and numbered column names, plus a column `count` that is `sign` in every
+    row.
+    """
     columns = []
     for column, field in zip(table.columns, output_fields, strict=True):
         if field.is_floating:  # one NaN, one zero
@@ -226,7 +228,7 @@ def _sql_key_names(spec: TableSpec) -> list[str]:
 
 
 def _all_keys_present_sql(spec: TableSpec) -> str:
-    """The SQL condition that none of a row's keys is null or NaN, which match nothing."""
+    """Return the SQL condition that no key of a row is null or NaN."""
     types = {field.name: field for field in spec.left.fields}
     conditions = []
     for name, key in zip(_sql_key_names(spec), spec.keys, strict=True):
@@ -237,15 +239,16 @@ def _all_keys_present_sql(spec: TableSpec) -> str:
 
 
 def duckdb_memory_limit() -> int:
-    """The most bytes of memory that DuckDB may take; beyond them it spills to disk."""
+    """Return the largest number of bytes of memory that DuckDB may use; beyond that it spills to disk."""
     return max(available_memory_bytes() // 4, LEAST_MEMORY)
 
 
 @contextlib.contextmanager
 def _open_duckdb_views(spec: TableSpec, untyped: UntypedColumns, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
-    """A DuckDB connection with the views `left_rows` and `right_rows`, and the number of rows of each.
+    """Open a DuckDB connection with the views `left_rows` and `right_rows`; yields it and the number of rows of each.
 
-    Key columns are k0… and, unless `keys_only`, all columns l0… or r0…
+    Key columns are k0… and, unless `keys_only`, all columns l0… or r0… `untyped`: columns, by file, that are read
+    without their logical types.
     """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
@@ -276,7 +279,9 @@ def _open_duckdb_views(spec: TableSpec, untyped: UntypedColumns, *, keys_only: b
 
 
 def _retry_with_untyped_columns(run_query: Callable[[UntypedColumns], _QueryResult]) -> _QueryResult:
-    """Call `run_query`, again with more columns to read raw as long as DuckDB refuses values of some."""
+    """Call `run_query`; each time DuckDB refuses values of some columns, call it again with these read without logical
+    types.
+    """
     raw: dict[str, frozenset[str]] = {}
     while True:
         try:
@@ -287,7 +292,7 @@ def _retry_with_untyped_columns(run_query: Callable[[UntypedColumns], _QueryResu
 
 
 def _restore_canonical_type(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Values that DuckDB gave under their canonical type; its bytes may be text that is not UTF-8."""
+    """Convert values from DuckDB to their canonical Arrow type; text, which may not be UTF-8, comes as bytes."""
     as_integers = array.type != arrow_type and as_integer_type(arrow_type, include_floats=True) == array.type
     same_bytes = as_integers or pa.types.is_large_string(arrow_type)
     return array.view(arrow_type) if same_bytes else array.cast(arrow_type)

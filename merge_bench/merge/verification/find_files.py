@@ -26,14 +26,14 @@ LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 @dataclass(frozen=True)
 class TableFile:
-    """One Parquet file: its absolute path, and the values of its Hive partitions; None is null."""
+    """One Parquet file of a table: its absolute path, and the names and values of its Hive partitions; None is null."""
 
     path: str
     partitions: tuple[tuple[str, str | None], ...] = ()
 
 
 def find_table_files(path: str) -> list[TableFile]:
-    """The Parquet files of a table that is given as a file, a folder, a pattern or a `file://` address, sorted.
+    """Return the Parquet files, sorted, of a table given as a file, a folder, a pattern or a `file://` address.
 
     Raises `UsageError` if there are none, or if one of them cannot be read, and `RunFailed` if one of them is damaged.
     """
@@ -57,7 +57,7 @@ def find_table_files(path: str) -> list[TableFile]:
 
 
 def _local_path(path: str) -> Path:
-    """The path of a table that is given as a path or a ``file://`` address."""
+    """Return the absolute path of a table that is given as a path or a ``file://`` address."""
     scheme, separator, rest = path.partition("://")
     if separator and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         host, slash, name = rest.partition("/")
@@ -68,7 +68,9 @@ def _local_path(path: str) -> Path:
 
 
 def _matching_paths(folder: str, pattern: Sequence[str], enclosing_folders: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The paths below an existing folder that a pattern matches; `**` is any number of folders."""
+    """Yield the paths below an existing folder that match a pattern, given in its parts; ``**`` is any number of
+    folders.
+    """
     names, enclosing_folders = _list_folder(folder, enclosing_folders)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
@@ -88,7 +90,10 @@ def _matching_paths(folder: str, pattern: Sequence[str], enclosing_folders: froz
 
 
 def _data_files_below(folder: str, enclosing_folders: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The data files below a folder, links followed, without hidden names; `enclosing_folders`: the folders that it lies in."""
+    """Yield the data files below a folder, without hidden names; links are followed.
+
+    `enclosing_folders`: the real paths of the folders that it is in.
+    """
     names, enclosing_folders = _list_folder(folder, enclosing_folders)
     for name in names:
         path = os.path.join(folder, name)
@@ -101,7 +106,7 @@ def _data_files_below(folder: str, enclosing_folders: frozenset[str] = frozenset
 
 
 def _list_folder(folder: str, enclosing_folders: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """List a folder's names; also returns `enclosing_folders` with this folder added, by which loops of links are found."""
+    """List a folder's names, and add the folder to `enclosing_folders`; raises `UsageError` for a loop of links."""
     real = os.path.realpath(folder)
     if real in enclosing_folders:
         raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
@@ -112,7 +117,11 @@ def _list_folder(folder: str, enclosing_folders: frozenset[str]) -> tuple[list[s
 
 
 def _accept_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
-    """A list of this file, or an empty one if it holds no data; `named_by_user`: the user named the file itself."""
+    """Return a list with this file, or an empty one if it is no data file; raises an error if it is damaged or
+    unreadable.
+
+    `named_by_user`: the user named the file itself, so it cannot be left out.
+    """
     try:
         kind = os.stat(file)
         if not stat.S_ISREG(kind.st_mode):
@@ -133,7 +142,9 @@ def _accept_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
 
 
 def _refuse_table_format(folder: str) -> None:
-    """Raise an error for a folder of a table format, whose log says which files count."""
+    """Raise `UsageError` for a folder of a table format with a log (Delta Lake, Hudi, Iceberg), which says which files
+    count.
+    """
     below: tuple[str, ...] = ()
     for place in (Path(folder), *Path(folder).parents):
         name = next((LOGS[log] for log in LOGS if (place / log).is_dir()), None)
@@ -145,7 +156,7 @@ def _refuse_table_format(folder: str) -> None:
 
 
 def _hive_partitions(relative_path: str) -> tuple[tuple[str, str | None], ...]:
-    """The names and values of the Hive partitions in a path relative to the table; None is null."""
+    """Return the names and values of the Hive partitions in a file's path relative to the table; None is null."""
     values: dict[str, str | None] = {}
     for part in relative_path.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")

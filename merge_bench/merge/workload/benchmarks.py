@@ -25,7 +25,8 @@ Make = Callable[[Path, Sequence[str]], object]
 
 @dataclass(frozen=True)
 class BenchmarkQuestion:
-    """A merge of two tables of a benchmark; `how`: a value of ``--how``, None if the benchmark leaves it open."""
+    """A question of a benchmark: the merge of two of its tables; `how`: a value of ``--how``, None if any is allowed.
+    """
 
     name: str
     left: str
@@ -37,10 +38,10 @@ class BenchmarkQuestion:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of named questions, each a merge of two tables: a value of ``--workload``.
+    """A benchmark, as a value of ``--workload``: named questions, each a merge of two tables.
 
-    `default`: the questions of a run that names none. `make`: gives the Parquet files of the tables with these names,
-    which it generates by the options if they do not exist.
+    `default`: the questions of a run that names none. `make`: returns the Parquet files of the tables with these names,
+    and generates them according to the options if they do not exist.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Benchmark:
     make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
     def choose_questions(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Resolve the names of questions (``3`` is ``q3``); without names, the default questions.
+        """Return the full names of the questions (``3`` is ``q3``); without names, the default questions.
 
         Raises `UsageError` if there is no such question, or one is named twice.
         """
@@ -69,7 +70,7 @@ class Benchmark:
     def plan_question(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
         """Plan the merge of the question called `name` for so many workers; missing tables are generated.
 
-        There is no warning of few row groups: only tables with few rows have them, which the generator decides. The
+        There is no warning about few row groups: only tables with few rows have them, which the generator decides. The
         tables have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes
         other bytes.
         """
@@ -83,13 +84,14 @@ class Benchmark:
 def make_tables_once(
     description: str, target_folder: Path, names: Sequence[str], make_tables: Make, disk_bytes: int, size_option: str
 ) -> tuple[Path, ...]:
-    """Return the paths ``target/<name>.parquet``, after making the files that do not exist.
+    """Return the paths ``target_folder/<name>.parquet``, after making the files that do not exist.
 
-    A file is there only when it is complete: `make_tables` writes it to a folder beside `target_folder`, from where it is moved. An
-    interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
+    A file exists only when it is complete: `make_tables` writes it to a folder beside `target_folder`, from where it is
+    moved. An interrupted generation is repeated, and of several processes at once one makes the files and the others
+    wait.
 
-    `description`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the benchmark.
-    `size_option`: the option that makes them smaller.
+    `description`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the
+    benchmark. `size_option`: the option that makes them smaller.
 
     Raises `UsageError` if the disk is too small, or cannot be written to.
     """

@@ -47,14 +47,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 class H2oGenerator:
-    """Generates the tables of h2o for `rows` rows of x, a row group at a time."""
+    """Generates the tables of the h2o benchmark, one row group at a time; `rows`: of table x."""
 
     def __init__(self, rows: int) -> None:
         least = LEAST_KEYS
         self.rows = {"x": rows, "small": max(least, rows // 10**6), "medium": max(least, rows // 1000), "big": rows}
 
     def rows_per_row_group(self, table: str) -> int:
-        """Rows of a row group; the last one may have fewer."""
+        """Return the number of rows of a table's row groups; the last one may have fewer."""
         return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
 
     def make_row_group(self, table: str, number: int) -> pa.Table:
@@ -75,7 +75,7 @@ class H2oGenerator:
                 writer.write_table(self.make_row_group(table, number))
 
     def _draw_keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
-        """Draw the values of column id1, id2 or id3 for these rows."""
+        """Draw the values of key column id1, id2 or id3 for these rows."""
         keys = self.rows[("small", "medium", "big")[column - 1]]
         shared, seed = round(0.9 * keys), 1000 * SEED + 10 * column  # shared: keys that the other side has, too
         places = _shuffled_positions(rows, self.rows[table], seed + 1 + list(H2O_TABLES).index(table))
@@ -87,7 +87,7 @@ class H2oGenerator:
 
 
 def _shuffled_positions(numbers: Numbers, count: int, seed: int) -> Numbers:
-    """The positions of these numbers in a pseudo-random order of 0…count-1."""
+    """Return the positions of these numbers in a pseudo-random order of 0…count-1."""
     from merge_bench.merge.workload.synthetic import permute_numbers
 
     places = numbers.copy()
@@ -96,7 +96,8 @@ def _shuffled_positions(numbers: Numbers, count: int, seed: int) -> Numbers:
 
 
 def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
-    """Return the Parquet files of the h2o tables called `names`, for `rows` rows of x; made if they do not exist.
+    """Return the Parquet files of the h2o tables called `names`; they are made if they do not exist. `rows`: of table
+    x.
 
     It raises what `make_tables_once` raises.
     """

@@ -46,7 +46,7 @@ Partitions = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class TableFile:
-    """One Parquet file: its absolute path, and names and values of the Hive partitions that it lies in."""
+    """One Parquet file of a table: its absolute path, and the names and values of the Hive partitions that it is in."""
 
     path: str
     partitions: Partitions = ()
@@ -54,7 +54,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class SkippedFiles:
-    """Files and folders that a table leaves out for one `reason`. `names`: the first of them."""
+    """The files and folders that are not read as parts of a table, for one `reason`; `names`: of the first of them."""
 
     reason: str
     count: int
@@ -67,7 +67,7 @@ class SkippedFiles:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table, sorted, and the files left out."""
+    """The files of a table, sorted, and those in its folders that are not read."""
 
     files: tuple[TableFile, ...]
     left_out: tuple[SkippedFiles, ...] = ()
@@ -93,7 +93,8 @@ def find_table_files(table: str) -> TableFiles:
 
 
 def _split_at_pattern(path: str) -> tuple[str, tuple[str, ...]]:
-    """The longest beginning of a path that exists as it stands, absolute, and the parts of the pattern after it."""
+    """Split a table's path: the longest part that exists, as an absolute path, and the parts of the pattern after it.
+    """
     local = path
     if "://" in path:
         address = urlsplit(path)
@@ -122,7 +123,7 @@ def _split_at_pattern(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 class _FileSearch:
-    """A search through folders for a table's files; `files` and `left_out` are its findings."""
+    """A search for a table's files in folders; the results are `files` and `left_out`, each path with a reason."""
 
     def __init__(self, table: str, base: str) -> None:
         self.table, self.base = table, base
@@ -130,9 +131,9 @@ class _FileSearch:
         self.left_out: dict[str, str] = {}
 
     def add_files(self, path: str, pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]] = frozenset()) -> None:
-        """Take a file, or of a folder all that matches `pattern`; an empty one matches everything.
+        """Add a file, or of a folder all files that match `pattern` (its parts; an empty one matches everything).
 
-        `enclosing_folders`: the folders that `path` lies in.
+        `enclosing_folders`: device and inode of the folders that `path` is in.
         """
         try:
             status = os.stat(path)
@@ -149,7 +150,7 @@ class _FileSearch:
             raise _unreadable_error(path, error) from None
 
     def skipped_files(self) -> tuple[SkippedFiles, ...]:
-        """The files and folders that were left out, by reason."""
+        """Return the files and folders that are not read, by reason."""
         groups = []
         for reason in (HIDDEN, NO_DATA):
             names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
@@ -158,7 +159,7 @@ class _FileSearch:
         return tuple(groups)
 
     def refuse_table_formats(self, folders: Collection[str]) -> None:
-        """Refuse `folders` that belong to a table of Delta, Hudi or Iceberg."""
+        """Raise `UsageError` if folders belong to a table of Delta, Hudi or Iceberg."""
         inside = {Path(folder) for folder in folders}
         around = inside | {parent for folder in inside for parent in folder.parents}
         for folder in sorted(around):
@@ -174,7 +175,7 @@ class _FileSearch:
     def _add_matching_names(
         self, folder: str, names: Iterable[str], pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]]
     ) -> None:
-        """Search the names of a folder for files that the pattern matches."""
+        """Add the files of a folder whose names match the pattern, and search its matching folders."""
         if not pattern:
             self.refuse_table_formats([folder])  # before its other files are looked at
         head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
@@ -191,7 +192,7 @@ class _FileSearch:
                 self.add_files(path, pattern if deep else rest, enclosing_folders)
 
     def _add_file(self, path: str, status: os.stat_result) -> None:
-        """Add a file to the table, or to the files left out."""
+        """Add a file to the files of the table, or to the files that are not read."""
         if not stat.S_ISREG(status.st_mode):
             why = "is a pipe, a socket or a device, not a file"
             raise UsageError(f"{path} {why}; remove it, or name the table's files")
@@ -207,7 +208,7 @@ class _FileSearch:
 
 
 def _parquet_problem(path: str, size: int) -> str | None:
-    """Why a file is not a Parquet file; None if it is one."""
+    """Return the reason why a file is not a Parquet file; None if it is one."""
     if size == 0:
         return "it is empty"
     with open(path, "rb") as file:
@@ -226,7 +227,8 @@ def _parquet_problem(path: str, size: int) -> str | None:
 
 
 def _hive_partitions(file: str, base: str) -> Partitions:
-    """The Hive partitions that the names of the folders between `base` and the file say, outermost first."""
+    """Return the Hive partitions (name, value) in the names of the folders between `base` and a file, outermost first.
+    """
     values: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
@@ -259,7 +261,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class FooterColumn:
-    """The description of one column in the footers of all files.
+    """The description of one column, from the footers of all files of a table.
 
     `type`: canonical; null if no file has a value. `stored`: the type in the files; `type` where they differ.
     `nullable`: False only if statistics of every row group show that there is no null. `largest`: the largest value of
@@ -275,11 +277,12 @@ class FooterColumn:
 
 @dataclass(frozen=True)
 class TableFooters:
-    """The footers of a table: its files, its columns as they first occur, and its row groups that have rows.
+    """The content of the footers of a table: its files, its columns as they first occur, and its row groups that have
+    rows.
 
-    `names`: those of all columns, also of those that were not asked for.
-    `constants`: file → the columns that it does not hold, with the value that all of its rows have there: that of a
-    Hive partition, or None. `fingerprint`: equal for equal footers, whatever files are called.
+    `names`: of all columns, including those that are not read. `constants`: for each file the columns that it does not
+    contain, with the value of all of its rows: that of a Hive partition, or None. `fingerprint`: equal for equal
+    footers, whatever files are called.
     """
 
     files: tuple[str, ...]
@@ -294,7 +297,8 @@ class TableFooters:
 
 @dataclass
 class _FileFooter:
-    """One file: its footer, and its columns by name (types as stored and canonical, positions among the leaves)."""
+    """One file's footer, with its columns by name: types as stored and canonical, and positions among the leaf columns.
+    """
 
     file: TableFile
     metadata: pq.FileMetaData
@@ -308,7 +312,7 @@ class _FileFooter:
 def read_footers(path: str, wanted_columns: Collection[str] | None = None) -> TableFooters:
     """Read the footers of a table given as a file, a folder or a pattern.
 
-    `wanted_columns`: the only columns to be read, where they exist; None: all.
+    `wanted_columns`: read only these columns, where they exist; None: all.
 
     Raises `UsageError` for a missing or unreadable file, for columns whose types in several files cannot be unified,
     for an unsupported column type, and `RunFailed` for a damaged file.
@@ -354,7 +358,7 @@ def read_footers(path: str, wanted_columns: Collection[str] | None = None) -> Ta
 
 
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """Read columns of the rows in these row groups of a file, as far as the file has them.
+    """Read these columns of some row groups of a file; columns that the file does not have are left out.
 
     Raises `RunFailed`, naming the file, if it cannot be read.
     """
@@ -392,7 +396,7 @@ def _read_footer(file: TableFile) -> _FileFooter:
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
-    """The number of columns of a Parquet file in which a column of this type is stored."""
+    """Return the number of leaf columns in which Parquet stores a column of this type."""
     if isinstance(arrow_type, pa.BaseExtensionType):
         return _leaf_count(arrow_type.storage_type)
     return sum(_leaf_count(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
@@ -407,7 +411,7 @@ def _canonical_type(footer: _FileFooter, column_name: str) -> pa.DataType:
 
 
 def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that Arrow finds for values of both types; None if there is none in 128 bits."""
+    """Return the type to which Arrow promotes both types; None if there is none in 128 bits."""
     schemas = [pa.schema([("column", kind)]) for kind in (left, right)]
     try:
         common = pa.unify_schemas(schemas, promote_options="permissive").field("column").type
@@ -417,10 +421,10 @@ def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of a column with these canonical types in two files; None if there is none.
+    """Return the type that holds a column's values of two files with these canonical types; None if there is none.
 
-    As `promoted_type`, but for decimals and floats, which would be rounded. A cast of integers to the floating type
-    of others, or of uint64 to int64, has to be checked value by value.
+    It is the `promoted_type`, except for decimals and floats, which would be rounded. A cast of integers to the
+    floating type of others, or of uint64 to int64, has to be checked value by value.
     """
     if any(pa.types.is_decimal(a) and pa.types.is_floating(b) for a, b in ((left, right), (right, left))):
         return None
@@ -428,7 +432,7 @@ def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _unified_types(footers: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
-    """For each column the type that holds its values of all files."""
+    """Return for each column the type that holds its values of all files; raises `UsageError` if there is none."""
     types: dict[str, pa.DataType] = {}
     first: dict[str, str] = {}
     for part in footers:
@@ -446,7 +450,7 @@ def _unified_types(footers: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
 
 
 def _summarize_column(name: str, column_type: pa.DataType, footers: Sequence[_FileFooter]) -> FooterColumn:
-    """Combine what all footers say of a column; raises an error for integers that a float cannot hold."""
+    """Combine the descriptions of a column in all footers; raises an error for integers that a float cannot hold."""
     nullable, stored = False, set()
     largest: int | None = 0
     for part in footers:
@@ -480,7 +484,7 @@ def _check_integers_fit(name: str, column_type: pa.DataType, footer: _FileFooter
 
 
 def _partition_columns(footers: Sequence[_FileFooter], wanted_columns: Collection[str] | None) -> dict[str, pa.DataType]:
-    """The type of each Hive partition: int32 if all values are such, else strings; null without values."""
+    """Return the type of each Hive partition: int32 if all values are such, else strings; null without values."""
     values: dict[str, list[str | None]] = {}
     for part in footers:
         for name, value in part.file.partitions:
@@ -504,7 +508,7 @@ def _fingerprint(footers: Sequence[_FileFooter]) -> str:
 
 
 def _footer_warnings(path: str, footers: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
-    """Warnings about a table, from the footers of its files."""
+    """Yield warnings about a table, from the footers of its files."""
     differing, int96 = [], []
     for name, kind in types.items():
         holding = [part for part in footers if name in part.types]
@@ -523,7 +527,7 @@ def _footer_warnings(path: str, footers: Sequence[_FileFooter], types: dict[str,
 
 
 def _update_maximum(maximum: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
-    """The larger of a maximum so far and that of a row group's statistics; None if that is unknown."""
+    """Return the larger of a maximum and that of a row group's statistics; None if one of them is unknown."""
     if maximum is None or statistics is None:
         return None
     if not statistics.has_min_max:

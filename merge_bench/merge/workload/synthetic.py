@@ -39,7 +39,8 @@ ROUNDS = 4
 
 @compile_inline
 def _permute_number(number: Any, rows: Any, root: Any, cipher_key: Any) -> Any:
-    """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
+    """Permute a number of [0, rows) by a Feistel network over root × root ≥ rows, repeated until it gives a number <
+    rows.
 
     Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002).
     """
@@ -57,7 +58,7 @@ def _permute_number(number: Any, rows: Any, root: Any, cipher_key: Any) -> Any:
 
 @compile_inline
 def _right_row_key(row: Any, rows: Any, root: Any, matches: Any, cipher_key: Any, zipf_law: Any) -> Any:
-    """The key of right row `row`."""
+    """Return the key of right row number `row`."""
     place = _permute_number(row, rows, root, cipher_key + np.uint64(1))
     if place >= matches:
         return rows + place
@@ -70,7 +71,7 @@ def _right_row_key(row: Any, rows: Any, root: Any, matches: Any, cipher_key: Any
 
 @compile_loop
 def make_left_keys(first_row: int, out: Any, rows: int, root: int, seed: int) -> None:
-    """Write the keys of left rows from number `first_row` on to `out`."""
+    """Write the keys of left rows, numbered from `first_row` on, to `out`."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         out[k] = _permute_number(np.uint64(first_row + k), n, r, key)
@@ -78,7 +79,7 @@ def make_left_keys(first_row: int, out: Any, rows: int, root: int, seed: int) ->
 
 @compile_loop
 def permute_numbers(numbers: Any, rows: int, root: int, seed: int) -> None:
-    """Permute the numbers 0…rows-1 in place, pseudo-randomly."""
+    """Permute an array of numbers of 0…rows-1 in place, pseudo-randomly."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(numbers.size):
         numbers[k] = _permute_number(np.uint64(numbers[k]), n, r, key)
@@ -86,7 +87,7 @@ def permute_numbers(numbers: Any, rows: int, root: int, seed: int) -> None:
 
 @compile_loop
 def mark_matched_left_keys(rows: int, root: int, matches: int, seed: int, zipf_law: Any, marks: Any) -> None:
-    """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
+    """Set the bits of all left keys that some right row has; `marks` has one 64-bit word for each 64 keys."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for j in range(rows):
         value = _right_row_key(np.uint64(j), n, r, m, key, zipf_law)
@@ -96,7 +97,7 @@ def mark_matched_left_keys(rows: int, root: int, matches: int, seed: int, zipf_l
 
 @compile_inline
 def _left_key_has_match(key: Any, matches: Any, marks: Any) -> Any:
-    """Whether a right row has this left key."""
+    """Whether some right row has this left key."""
     if marks.size == 0:
         return key < matches
     return (marks[key >> np.uint64(6)] >> (key & np.uint64(63))) & np.uint64(1) == np.uint64(1)
@@ -104,13 +105,14 @@ def _left_key_has_match(key: Any, matches: Any, marks: Any) -> Any:
 
 @compile_inline
 def _left_checksum_term(row: Any) -> Any:
-    """The term that left row `row` alone adds to the checksum."""
+    """Return what a left row without a right row adds to the checksum; `row`: its number."""
     return mix64(~row)
 
 
 @compile_loop
 def add_expected_left_rows(first_row: int, keys: Any, matches: int, marks: Any, matched: bool, expected: Any) -> None:
-    """Add number and checksum of the left rows that have a partner, or (`matched` false) none, to `expected`."""
+    """Add the number and checksum of the left rows with a match (or, if `matched` is false, without one) to `expected`.
+    """
     m = np.uint64(matches)
     for k in range(keys.size):
         if _left_key_has_match(np.uint64(keys[k]), m, marks) == matched:
@@ -120,7 +122,7 @@ def add_expected_left_rows(first_row: int, keys: Any, matches: int, marks: Any, 
 
 @compile_loop
 def add_expected_right_rows(first_row: int, keys: Any, rows: int, expected: Any) -> None:
-    """Add number and checksum of the right rows without a partner to `expected`."""
+    """Add the number and checksum of the right rows without a match to `expected`."""
     n = np.uint64(rows)
     for k in range(keys.size):
         if np.uint64(keys[k]) >= n:
@@ -132,7 +134,10 @@ def add_expected_right_rows(first_row: int, keys: Any, rows: int, expected: Any)
 def check_left_only_rows(
     keys: Any, left_rows: Any, rows: int, root: int, matches: int, seed: int, marks: Any, matched: bool, totals: Any
 ) -> None:
-    """Check left rows without a right one beside them, which have a partner, or (`matched` false) have none."""
+    """Check result rows that have left columns only; the rows must have a match, or (if `matched` is false) none.
+
+    Adds the number of rows, their checksum and the number of wrong rows to `totals`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
         i, value = np.uint64(left_rows[k]), np.uint64(keys[k])
@@ -144,7 +149,9 @@ def check_left_only_rows(
 
 @compile_loop
 def check_right_only_rows(keys: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any) -> None:
-    """Check right rows without a left one beside them, which have no partner."""
+    """Check result rows that have right columns only, which must have no match; adds to `totals` as
+    `check_left_only_rows`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
         j, value = np.uint64(right_rows[k]), np.uint64(keys[k])
@@ -158,7 +165,10 @@ def check_right_only_rows(keys: Any, right_rows: Any, rows: int, root: int, matc
 def make_right_keys(
     first_row: int, out: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, expected: Any
 ) -> None:
-    """Write the keys of right rows from `first_row` on to `out`; add their count and checksum to `expected`."""
+    """Write the keys of right rows, numbered from `first_row` on, to `out`.
+
+    Adds the number and checksum of those that match a left row to `expected`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         j = np.uint64(first_row + k)
@@ -171,7 +181,7 @@ def make_right_keys(
 
 @compile_loop
 def make_payload(first_row: int, out: Any, column_number: int) -> None:
-    """Write the values of payload column `column_number` of rows from `first_row` on to `out`."""
+    """Write the values of payload column `column_number` to `out`, for rows numbered from `first_row` on."""
     for k in range(out.size):
         row = np.uint64(first_row + k)
         out[k] = row if column_number == 0 else mix64(row ^ (np.uint64(column_number) << np.uint64(48)))
@@ -191,7 +201,7 @@ def count_wrong_payloads(row_numbers: Any, payload: Any, column_number: int) -> 
 def check_joined_rows(
     keys: Any, left_rows: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any
 ) -> None:
-    """Check rows that join a left and a right row; adds their number, checksum and wrong ones to `totals`."""
+    """Check result rows that join a left and a right row; adds to `totals` as `check_left_only_rows`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
         i, j, value = np.uint64(left_rows[k]), np.uint64(right_rows[k]), np.uint64(keys[k])
@@ -237,7 +247,7 @@ def generate_chunks(
 
 
 def matched_left_key_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.uint64]:
-    """A bit for each left key: whether a right row has it; empty where the bits are not needed."""
+    """Return one bit for each left key: whether a right row has it; an empty array if the bits are not needed."""
     if spec.zipf == 0.0 or not _needs_matched_left_keys(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
@@ -246,7 +256,7 @@ def matched_left_key_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.
 
 
 def _needs_matched_left_keys(how: JoinKind) -> bool:
-    """Whether the result of this kind of join depends on which left keys have a right row."""
+    """Whether the result of this kind of join depends on which left keys have a match."""
     return how.keeps_unmatched_left or not how.has_right_columns
 
 
@@ -285,7 +295,7 @@ def check_result_rows(
 
 
 def _split_unmatched_rows(table: pa.Table, how: JoinKind) -> Iterator[tuple[str | None, pa.Table]]:
-    """Yield the rows that only one side has, with its name, where such are kept; then all others, with None."""
+    """Yield the result rows that only one side has, with that side's name, then the joined rows, with None."""
     if not how.has_right_columns:
         yield "left", table
         return
@@ -303,7 +313,7 @@ def _split_unmatched_rows(table: pa.Table, how: JoinKind) -> Iterator[tuple[str 
 
 
 def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    """A column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
+    """Return a column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
     column = table.column(name)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():
@@ -312,18 +322,19 @@ def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
 
 
 def _feistel_root(rows: int) -> int:
-    """The side of the smallest square of numbers that has so many or more: see `_permute_number`."""
+    """Return the smallest number whose square is at least `rows`: see `_permute_number`."""
     return math.isqrt(max(rows - 1, 0)) + 1
 
 
 def _zipf_parameters(spec: SyntheticSpec) -> Any:
-    """Exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; s = 0 stands for no skew."""
+    """Return exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; s = 0 stands for no skew.
+    """
     s = spec.zipf
     return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
 
 
 def synthetic_parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], list[int]]:
-    """The bytes of this worker's parcels to each worker, by rank, itself included: left ones and right ones.
+    """Return the bytes of this worker's left and right parcels to each worker, by rank, this worker included.
 
     They follow from the keys of a chunk, their hash and the layout of a parcel, and are those of a real merge.
     """

@@ -42,7 +42,7 @@ _FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_
 
 
 def find_key_columns(path: str, footers: parquet.TableFooters, key_names: Sequence[str], option: str) -> list[parquet.FooterColumn]:
-    """Find the key columns called `key_names` in a table; `option`: the option that names them, for errors.
+    """Find the key columns with these names in a table; `option`: the option that names them, for errors.
 
     Raises `UsageError` if there is no such column, or one is named twice.
     """
@@ -58,13 +58,13 @@ def find_key_columns(path: str, footers: parquet.TableFooters, key_names: Sequen
 
 
 def _quote_name(name: str) -> str:
-    """A column's name for a message: in double quotes where an option needs them, else in single ones."""
+    """Quote a column's name for a message: in double quotes where an option needs them, else in single ones."""
     shown = quote_name(name)
     return repr(name) if shown == name else shown
 
 
 def _comma_in_name_hint(key: str, selected_names: Sequence[str], option: str, column_names: Iterable[str]) -> str:
-    """A hint on how to write a column name that an option cut at its comma; empty if that was not so."""
+    """Return a hint how to write a column name that an option split at its comma; empty if that is not the problem."""
     for column in column_names:
         parts = [part.strip() for part in column.split(",")]
         places = [at for at in range(len(selected_names)) if list(selected_names[at : at + len(parts)]) == parts]
@@ -75,7 +75,7 @@ def _comma_in_name_hint(key: str, selected_names: Sequence[str], option: str, co
 
 
 def _similar_columns_hint(key: str, column_names: Sequence[str]) -> str:
-    """A hint for a message: the columns of a table that has no `key`, before them those with similar names."""
+    """Return a hint for the message that a table has no column `key`: similar names, and the names of its columns."""
     folded, wanted = {name.lower(): name for name in column_names}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
     close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
@@ -86,7 +86,7 @@ def _similar_columns_hint(key: str, column_names: Sequence[str]) -> str:
 
 
 def check_selected_columns(selected_names: Sequence[str], *tables: tuple[str, parquet.TableFooters]) -> None:
-    """Refuse a name of ``--columns`` that no table has."""
+    """Raise `UsageError` if ``--columns`` names a column that no table has."""
     names = dict.fromkeys(name for _, footers in tables for name in footers.names)
     for name in selected_names:
         if name not in names:
@@ -98,7 +98,7 @@ def check_selected_columns(selected_names: Sequence[str], *tables: tuple[str, pa
 
 
 def find_common_key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
-    """The type under which the values of two key columns are compared.
+    """Return the type under which the values of two key columns are compared.
 
     Raises `UsageError` if there is none that holds the values of both.
     """
@@ -124,7 +124,7 @@ def find_common_key_type(left: parquet.FooterColumn, right: parquet.FooterColumn
 
 
 def common_comparable_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
+    """Return the canonical type that holds every value of both canonical key types exactly; None if there is none.
 
     Binary values and strings are compared as bytes. For uint64 and a signed integer the type is int64, which holds
     uint64 only below 2**63. A column without values (null) takes the type of the other.
@@ -141,14 +141,14 @@ def common_comparable_type(left: pa.DataType, right: pa.DataType) -> pa.DataType
 
 
 def _comparable_family(arrow_type: pa.DataType) -> object:
-    """The family of a type: types of one family can be compared exactly once they are cast to one type."""
+    """Return the family of a type: types of one family can be compared exactly once they are cast to one type."""
     if types.is_timestamp(arrow_type):
         return "timestamp", arrow_type.tz
     return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
 
 
 def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
-    """For an integer type the decimal type of all its values (Arrow gives a digit too few); other types unchanged."""
+    """Return the decimal type of all values of an integer type (Arrow gives a digit too few); other types unchanged."""
     if not types.is_integer(arrow_type):
         return arrow_type
     return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)
@@ -157,7 +157,7 @@ def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
 def name_output_columns(
     left: Sequence[str], right: Sequence[str], left_on: Sequence[str], right_on: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Name the left and the right columns in the result, with suffixes where a name occurs on both sides.
+    """Return the names of the left and the right columns in the result, with suffixes for names that both sides have.
 
     A key has its left name on both sides. A payload name that occurs on both sides gets `_left` and `_right`, a right
     payload with the name of a key gets `_right`. A suffix is repeated until the name is unique.
@@ -200,13 +200,13 @@ def refuse_unsupported_types(engine: str, columns: Iterable[tuple[str, pa.DataTy
 
 
 def _refusal_reason(engine: EngineDescription, arrow_type: pa.DataType) -> str | None:
-    """The reason why an engine does not support a type; None if it does."""
+    """Return the reason why an engine does not support a type; None if it does."""
     return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: its name in the files (`source`), and its `field` in frames and in the result.
+    """One column of a table of a merge: its name in the files (`source`), and its `field` in frames and in the result.
 
     `stored`: its type in the files, such as that of UUIDs; None if it is that of `field`, or differs between files.
     """
@@ -218,10 +218,10 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableSide:
-    """The plan of one table of a merge: its files, columns, and the row groups of each worker.
+    """The plan for one table of a merge: its files, columns, and the row groups of each worker.
 
-    `columns` are in the files' order. `chunks[rank]` holds the (file, row group) pairs of that worker and
-    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: as of `parquet.TableFooters`.
+    `columns` are in the files' order. `chunks[rank]` has the (file, row group) pairs of that worker and
+    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: see `parquet.TableFooters`.
     """
 
     path: str
@@ -261,8 +261,8 @@ class TableSide:
 class TableSpec:
     """The plan of a merge of two tables: plain data, the same on every worker.
 
-    `keys`: names of the keys in both sides' frames, which are those of the left table. `benchmark`, `question`: where
-    the tables are generated, of what.
+    `keys`: names of the keys in both sides' frames, which are those of the left table. `benchmark`, `question`: names
+    of both, if the tables are generated.
     """
 
     left: TableSide
@@ -333,9 +333,9 @@ def plan_tables(
 
 
 def cast_to_file_types(spec: TableSpec, result: pa.Table) -> pa.Table:
-    """Convert rows of a result to the types of the files, such as UUIDs.
+    """Convert rows of a result to the column types of the files, such as UUIDs.
 
-    A key has that type if it is the same in both tables.
+    A key has the files' type only if it is the same in both tables.
     """
     stored = {column.field.name: column.stored for column in spec.left.columns}
     for column in spec.right.columns:
@@ -378,7 +378,10 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
 
 
 def read_table_rows(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
-    """These columns of row groups of a file, under their fields' names and types. Raises what `load_chunk` raises."""
+    """Read these columns of some row groups of a file, with the names and types of their fields.
+
+    Raises what `load_chunk` raises.
+    """
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays, names = [], frozenset(table.column_names)
@@ -432,7 +435,8 @@ def _load_side_rows(side: TableSide, rank: int) -> Frame:
 def _plan_table_side(
     path: str, footers: parquet.TableFooters, column_names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
-    """Plan one table of a merge: its columns, and the row groups of each worker."""
+    """Plan one table of a merge: its columns, and the row groups of each worker; `column_names`: those in the result.
+    """
     columns = []
     for column, name in zip(footers.columns, column_names, strict=True):
         kind = key_types.get(column.name, column.type)
@@ -453,7 +457,7 @@ def _plan_table_side(
 
 
 def _key_type_warnings(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[Caution]:
-    """A warning if of these keys one is text and the other binary, so that they are compared as bytes."""
+    """Yield a warning if one of these keys is text and the other binary, because they are then compared as bytes."""
     if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
         binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
         how = "so they are compared byte by byte, with text as UTF-8"
@@ -461,7 +465,7 @@ def _key_type_warnings(left: parquet.FooterColumn, right: parquet.FooterColumn) 
 
 
 def _table_side_warnings(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
-    """Warnings about one table of a merge."""
+    """Yield warnings about one table of a merge: files that are not read, and workers without rows."""
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
@@ -478,9 +482,9 @@ def _table_side_warnings(side: str, path: str, footers: parquet.TableFooters, wo
 
 
 def mean_row_bytes(side: TableSide, column_names: Collection[str] | None = None) -> float:
-    """The mean bytes of a row of one side in its frames: values, 64-bit offsets, and validity bytes.
+    """Return the mean bytes of a row of one table in its frames: values, 64-bit offsets, and validity bytes.
 
-    `column_names`: of the columns to count; None: all.
+    `column_names`: the columns to count; None: all.
     """
     fields = [field for field in side.fields if column_names is None or field.name in column_names]
     return _sum_column_bytes(fields, mean_value_bytes(side))
@@ -497,7 +501,7 @@ def estimate_output_bytes(spec: TableSpec, rows: int, how: JoinKind = JoinKind.I
 
 
 def mean_value_bytes(side: TableSide) -> dict[str, float]:
-    """Mean bytes of a value of each variable-width column (by the name it travels under), from one row group."""
+    """Return the mean bytes of a value of each variable-width column (by its field's name), from one row group."""
     variable = [column for column in side.columns if column.field.has_variable_width]
     group = next((chunk[0] for chunk in side.chunks if chunk), None)
     if not variable or group is None:

@@ -62,7 +62,7 @@ def tpch_tables(
 
 
 def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
-    """Find `tpchgen-cli` in `folders` (None: those of this environment), else in the search path.
+    """Find the program `tpchgen-cli` in `folders` (None: those of this environment), else in the search path.
 
     Raises `UsageError` if it is not installed.
     """
@@ -80,7 +80,7 @@ def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
 
 
 def tpch_generator_version(program: str) -> str:
-    """The version that the generator prints.
+    """Return the version that the generator prints.
 
     Raises `UsageError` if it prints none.
     """
