@@ -421,7 +421,7 @@ def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
     times, because = read_cached_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
         times, because = (
-            _median_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
+            _median_write_times(keys, session.workers.run_on_all(worker.measure_partition_ns_per_row)),
             "measured",
         )
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
@@ -474,7 +474,7 @@ def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
-    merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
+    merge = plan.workers, plan.engine, plan.keys, plan.distribution.distribution_name, (rows // plan.workers).bit_length(), shape
     return json.dumps([*processor, here, *merge, code])
 
 

@@ -49,11 +49,11 @@ _emitted: Callable[..., Any] = intrinsic
 def load_uint64(typing: Any, data: Any, position: Any) -> Any:
     """Read eight bytes of `data` from `position` on as one little-endian uint64; `position` is not checked."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = _element_pointer(context, builder, signature, arguments, 0)
         return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
 
-    return nb.uint64(data, nb.uint64), emit_code
+    return nb.uint64(data, nb.uint64), emit_load
 
 
 @_emitted
@@ -63,11 +63,11 @@ def copy_bytes(typing: Any, data: Any, start: Any, size: Any, out: Any, out_star
     This takes 3 ns for 18 bytes, a loop over the bytes 15. (A plain function would count references for every row.)
     """
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (_element_pointer(context, builder, signature, arguments, of) for of in (0, 3))
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
-    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_code
+    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_copy
 
 
 @_emitted
@@ -80,7 +80,7 @@ def store_cache_lines(typing: Any, columns: Any, rows: Any, first_row: Any, out:
     """
     count = len(columns)
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_line_stores(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ir = cgutils.ir
         size = context.get_abi_sizeof(context.get_data_type(rows.dtype))
         word = min(size, 8)  # a longer value moves as several words
@@ -101,28 +101,28 @@ def store_cache_lines(typing: Any, columns: Any, rows: Any, first_row: Any, out:
             store.set_metadata("nontemporal", hint)
         return context.get_dummy_value()
 
-    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit_code
+    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit_line_stores
 
 
 @_emitted
 def item_size(typing: Any, array: Any) -> Any:
     """Return the bytes of one value of an array, as a constant for the compiler."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_size_constant(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.get_constant(nb.uint64, context.get_abi_sizeof(context.get_data_type(array.dtype)))
 
-    return nb.uint64(array), emit_code
+    return nb.uint64(array), emit_size_constant
 
 
 @_emitted
 def fence_stores(typing: Any) -> Any:
     """Make all earlier stores of this thread visible to other threads before anything that comes after."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_fence(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
-    return nb.void(), emit_code
+    return nb.void(), emit_fence
 
 
 def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any, array_number: int) -> Any:
@@ -154,11 +154,11 @@ def call_c_function(typing: Any, result_type: Any, address: Any, arguments: Any)
     """
     returns = nb.none if isinstance(result_type, nb.types.NoneType) else result_type.instance_type
 
-    def emit_code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def emit_call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         passed = cgutils.unpack_tuple(builder, values[2], len(arguments))
         back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
         kind = cgutils.ir.FunctionType(back, [value.type for value in passed])
         returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), passed)
         return context.get_dummy_value() if returns == nb.none else returned
 
-    return returns(result_type, address, arguments), emit_code
+    return returns(result_type, address, arguments), emit_call

@@ -132,7 +132,7 @@ class Merger:
     def _exchange_sides(self, outgoing: Any) -> Any:
         """Exchange both sides, all headers first in one small message per peer; returns the transfer of each side."""
         parcels: dict[Side, list[OutgoingParcel]] = outgoing
-        sizes = [self.engine.header_bytes(side) for side in Side]
+        sizes = [self.engine.parcel_header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([parcels[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
@@ -207,7 +207,7 @@ class Merger:
             join_overlap_seconds=join_overlap,
             sent_bytes=transfers.sent_bytes,
             flight_seconds=transfers.seconds,
-            received_rows=FrameCounts(**self.engine.received_rows()),
+            received_rows=FrameCounts(**self.engine.received_row_counts()),
             result_rows=rows,
             cpu_seconds=cpu,
         )
@@ -262,7 +262,7 @@ class PipelinedMerger(Merger):
                 with self._mark_phase("join"):
                     self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
@@ -278,7 +278,7 @@ class PipelinedMerger(Merger):
             end - start,
             Phases(partition=partitioned - start, exchange=last - first, join=join),
             _sum_pipelined_transfers(pipeline),
-            self.engine.result_rows(),
+            self.engine.result_row_count(),
             cpu,
             max(0.0, min(partitioned, last) - first),
             sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
@@ -290,7 +290,7 @@ class PipelinedMerger(Merger):
         with self._open_pipeline(lambda number, source, _: self._rooms[number, source]) as pipeline:
             for number, outgoing in enumerate(self._pieces_sent):
                 pipeline.queue_piece(number, outgoing)
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         self._record_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _sum_pipelined_transfers(pipeline)
@@ -300,14 +300,14 @@ class PipelinedMerger(Merger):
         return [piece.side.value for piece in self.engine.pieces]
 
     def _open_pipeline(self, make_buffer: Any, notes: TimelineNotes | None = None) -> PipelinedExchange:
-        header_bytes = max(self.engine.header_bytes(side) for side in Side)
+        header_bytes = max(self.engine.parcel_header_bytes(side) for side in Side)
         assert isinstance(self.exchange, MessageExchange)  # as its description says
         self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, make_buffer, notes)
         return self._pipeline
 
     def _make_receive_buffer(self, piece_number: int, source_rank: int, header: Bytes) -> Any:
         piece = self.engine.pieces[piece_number]
-        room = self.engine.make_receive_buffer(piece, source_rank, header[: self.engine.header_bytes(piece.side)])
+        room = self.engine.make_receive_buffer(piece, source_rank, header[: self.engine.parcel_header_bytes(piece.side)])
         self._rooms[piece_number, source_rank] = room
         return room
 

@@ -124,12 +124,12 @@ def assign_buckets_one_key(values: Any, buckets: int, bucket_ids: Any, counts: A
     """
     for start in range(0, bucket_ids.size, ASSIGNED):
         block_ids = bucket_ids[start : start + ASSIGNED]
-        _assign_block_rows(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
+        _assign_block_buckets(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
         count_rows_per_bucket(block_ids, counts)
 
 
 @compile_loop
-def _assign_block_rows(values: Any, scale: Any, bucket_ids: Any) -> None:
+def _assign_block_buckets(values: Any, scale: Any, bucket_ids: Any) -> None:
     for i in range(bucket_ids.size):
         bucket_ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
 

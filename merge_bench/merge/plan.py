@@ -46,13 +46,13 @@ class RowDistribution:
     reason: str | None = None
 
     @property
-    def name(self) -> str:
+    def distribution_name(self) -> str:
         """The name of the distribution: ``broadcast`` or ``shuffle``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
         sent = None if self.sent is None else self.sent.value
-        return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
+        return {"distribution": self.distribution_name, "broadcast_side": sent, "distribution_reason": self.reason}
 
 
 SHUFFLED = RowDistribution()

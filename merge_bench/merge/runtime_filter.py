@@ -85,10 +85,10 @@ class RuntimeFilter:
         lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)  # shape (sides, keys)
         limits = list(zip(lows.max(axis=0).tolist(), highs.min(axis=0).tolist(), strict=True))
 
-        def mark_keys_in_limits(keys: list[Array], span: Span, marks: Bytes) -> None:
+        def mark_keys_in_limits(keys: list[Array], row_range: Span, marks: Bytes) -> None:
             marks[:] = 1
             for values, (low, high) in zip(keys, limits, strict=True):
-                unmark_outside_range(values[slice(*span)], low, high, marks)
+                unmark_outside_range(values[slice(*row_range)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
             if (
@@ -119,9 +119,9 @@ class RuntimeFilter:
         for part in all_gather(_view_as_bytes(entered)):
             words_of_all |= part.view(np.uint64)
 
-        def mark_bloom_members(span: Span, marks: Bytes) -> None:
-            for start, hashes, missing in self._hash_blocks(chunks[many], span):
-                block_marks = marks[start - span[0] :][: hashes.size]
+        def mark_bloom_members(row_range: Span, marks: Bytes) -> None:
+            for start, hashes, missing in self._hash_blocks(chunks[many], row_range):
+                block_marks = marks[start - row_range[0] :][: hashes.size]
                 mark_bloom_filter_members(hashes, words_of_all, block_marks)
                 if missing is not None:
                     block_marks &= missing ^ 1
@@ -166,9 +166,9 @@ class RuntimeFilter:
         self._scratch.reserve_bytes(aligned_size(frame.rows) + 4 * (most + 1))
         marks = self._scratch.take_bytes(frame.rows)
 
-        def count_marked(span: Span) -> int:
-            mark_rows(span, marks[slice(*span)])
-            return int(np.count_nonzero(marks[slice(*span)]))
+        def count_marked(row_range: Span) -> int:
+            mark_rows(row_range, marks[slice(*row_range)])
+            return int(np.count_nonzero(marks[slice(*row_range)]))
 
         kept = sum(_map_on_threads(pool, count_marked, divide_rows(0, frame.rows, self._shape.threads)))
         if kept > most:

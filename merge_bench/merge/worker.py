@@ -238,10 +238,10 @@ async def abort_waits(reason: str, dask_worker: Worker) -> None:
 
 def start_memory_guard(plugin: MergeWorker, state: LaunchState) -> None:
     """Start a thread that watches this host's free memory until the launch is released."""
-    threading.Thread(target=_watch_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
+    threading.Thread(target=_end_on_low_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
 
 
-def _watch_memory(plugin: MergeWorker, state: LaunchState) -> None:
+def _end_on_low_memory(plugin: MergeWorker, state: LaunchState) -> None:
     """End this process when memory runs out, before the kernel's out-of-memory killer ends it or another process."""
     reserve = max(int(RESERVE_FRACTION * machine.total_memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
@@ -400,7 +400,7 @@ def connect_peers(addresses: Sequence[bytes]) -> ConnectionReport:
     return ConnectionReport(exchange.effective_config, exchange.measure_barrier_seconds())
 
 
-def measure_parcel_writers() -> dict[str, float]:
+def measure_partition_ns_per_row() -> dict[str, float]:
     """Measure the nanoseconds per row of partitioning, for each method of writing parcels; {} if the engine has only
     one.
     """
@@ -409,7 +409,7 @@ def measure_parcel_writers() -> dict[str, float]:
     if not isinstance(engine, ParcelWritingEngine):
         return {}
     plugin.exchange.barrier()
-    return engine.measure_parcel_writers()
+    return engine.measure_partition_ns_per_row()
 
 
 def use_parcel_writer(writer_name: str, most_total_buckets: int, l2_bytes: int | None) -> None:

@@ -31,7 +31,7 @@ class Workers:
         self.l2: int | None = None
 
     def run_on_all(self, step: Any) -> list[dict[str, float]]:
-        assert step is worker.measure_parcel_writers
+        assert step is worker.measure_partition_ns_per_row
         self.asked += 1
         return list(self.measured)
 

@@ -207,7 +207,7 @@ def merge_tables(
         for side in Side:
             for rank, one in enumerate(engines):
                 sent = {source: outgoing[source][side][rank] for source in range(workers) if source != rank}
-                assert all(each.header.nbytes == one.header_bytes(side) for each in sent.values())
+                assert all(each.header.nbytes == one.parcel_header_bytes(side) for each in sent.values())
                 boxes = one.make_receive_buffers(side, {source: each.header.copy() for source, each in sent.items()})
                 for source, each in sent.items():
                     hand_over_runs(each.data, boxes[source], hand_over)

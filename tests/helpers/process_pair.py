@@ -110,7 +110,7 @@ def _merge_rank(
         engine.begin_iteration()
         outgoing = engine.partition_chunks()
         for side in Side:
-            header = np.empty(engine.header_bytes(side), np.uint8)
+            header = np.empty(engine.parcel_header_bytes(side), np.uint8)
             exchange.transfer({other: outgoing[side][other].header}, {other: header})
             exchange.transfer({other: outgoing[side][other].data}, engine.make_receive_buffers(side, {other: header}))
             engine.reuse_sent_parcel_memory(side)

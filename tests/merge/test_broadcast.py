@@ -86,7 +86,7 @@ def test_many_blocks_for_several_threads(how: JoinKind, sent: Side) -> None:
     engines = engines_of("native", *frames, ("key",), threads=3, how=how, sent=sent)
     assert run_once(engines) == sum(piece.num_rows for one in engines for piece in one.result_tables())
     assert all(len(list(one.result_tables())) >= 3 for one in engines)
-    assert [one.received_rows() for one in engines] == [{sent.value: 2000, sent.opposite.value: 120_000}] * 2
+    assert [one.received_row_counts() for one in engines] == [{sent.value: 2000, sent.opposite.value: 120_000}] * 2
     names = result(engines).column_names
     shuffled = simulate("native", *frames, ("key",), how=how).select(names)
     order = [(name, "ascending") for name in names]

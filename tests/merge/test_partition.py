@@ -232,7 +232,8 @@ def test_threads_give_the_same_parcels(threads: int, workers: int, stores: str) 
     for mine, theirs in zip(many, one, strict=True):
         assert np.array_equal(mine.layout.header, theirs.layout.header)
         ours, expected = (BucketReader(flat.fields, [parcel]) for parcel in (mine, theirs))
-        assert ours.read_buckets_as_table(0, 7).equals(expected.read_buckets_as_table(0, 7))  # rows keep the order of their chunk
+        # Rows keep the order of their chunk.
+    assert ours.read_buckets_as_table(0, 7).equals(expected.read_buckets_as_table(0, 7))
     assert sum(parcel.rows for parcel in many) == rows - table["key"].null_count
 
 

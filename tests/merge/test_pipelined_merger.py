@@ -76,9 +76,9 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:
     engine.load_chunks(frame, frame)
     exchange = Noted(0, 2)
     merger = PipelinedMerger(engine, exchange, plan(pipeline="on"))
-    before = engine.header_bytes(Side.LEFT)
+    before = engine.parcel_header_bytes(Side.LEFT)
     engine.use_parcel_writer(LINES, most_total_buckets([LINES]))
-    after = engine.header_bytes(Side.LEFT)
+    after = engine.parcel_header_bytes(Side.LEFT)
     assert after > before
     assert 0 < merger.merge().worker.result_rows < 100
     assert sum(size == after + 8 for _, size in exchange.messages) == len(engine.pieces)  # after a number of the piece

@@ -164,7 +164,7 @@ class Engine(Protocol):
     def load_chunks(self, left: Frame, right: Frame) -> None:
         """Store this worker's chunks of the left and the right frame, for all iterations."""
 
-    def header_bytes(self, side: Side) -> int:
+    def parcel_header_bytes(self, side: Side) -> int:
         """The length in bytes of every parcel header of a side, the same on all workers."""
 
     def begin_iteration(self) -> None:
@@ -188,7 +188,7 @@ class Engine(Protocol):
     def join_received_rows(self) -> int:
         """Join the rows that this worker received with those that it kept; returns the number of result rows."""
 
-    def received_rows(self) -> dict[str, int]:
+    def received_row_counts(self) -> dict[str, int]:
         """The number of rows of ``left`` and ``right`` that this worker had to join, its own included."""
 
     def result_tables(self) -> Iterator[pa.Table]:
@@ -217,7 +217,7 @@ class ParcelWritingEngine(Protocol):
     (`merge_bench.merge.partition`).
     """
 
-    def measure_parcel_writers(self) -> dict[str, float]:
+    def measure_partition_ns_per_row(self) -> dict[str, float]:
         """Measure how many nanoseconds partitioning takes per row, for each method of writing parcels (``plain``,
         ``lines``).
         """
@@ -286,8 +286,8 @@ class PipelinedEngine(Engine, Protocol):
     def make_receive_buffer(self, piece: FramePiece, source_rank: int, header: Bytes) -> Any:
         """Make a buffer for one piece from one source rank, of the size that its header states."""
 
-    def join_part(self, part: int) -> None:
+    def join_part(self, part_number: int) -> None:
         """Join the buckets of one part of both frames, and add the rows to the result."""
 
-    def result_rows(self) -> int:
+    def result_row_count(self) -> int:
         """The number of rows that the result has so far."""

@@ -27,7 +27,7 @@ from merge_bench.merge.engines.base import (
     PipelinedEngine,
     Side,
 )
-from merge_bench.merge.engines.join_columns import LibraryColumnMapping, null_key_rows, make_unmatched_result
+from merge_bench.merge.engines.join_columns import LibraryColumnMapping, null_key_row_numbers, make_unmatched_result
 from merge_bench.merge.frame import Bytes, Frame, as_integer_type
 from merge_bench.merge.memory import BufferPool, CopyMeasurement, measure_copy_speed
 from merge_bench.merge.partition import (
@@ -80,10 +80,10 @@ def buckets_per_worker(rows: int, workers: int, bucket_rows: int, most_total_buc
     wanted = max(-(-per_worker // bucket_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
     count = max(1, min(wanted, most_total_buckets // workers))
     fewer = range(count, count * 7 // 8, -1)
-    return next((buckets for buckets in fewer if not _share_cache_sets(per_worker, buckets * workers)), count)
+    return next((buckets for buckets in fewer if not _buckets_share_cache_sets(per_worker, buckets * workers)), count)
 
 
-def _share_cache_sets(rows: int, buckets: int) -> bool:
+def _buckets_share_cache_sets(rows: int, buckets: int) -> bool:
     """Whether so many buckets of so many rows would be written to places in memory that map to the same few cache sets.
     """
     halves = 4 * math.frexp(rows / buckets)[0]  # 2 to 4: of the power of two below
@@ -138,7 +138,7 @@ class HostEngine:
     def load_chunks(self, left: Frame, right: Frame) -> None:
         self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
-    def measure_parcel_writers(self) -> dict[str, float]:
+    def measure_partition_ns_per_row(self) -> dict[str, float]:
         """Measure how many nanoseconds partitioning a row of the left chunk takes, for each method of writing parcels.
         """
         if self._in_place:
@@ -178,7 +178,7 @@ class HostEngine:
         }
         self._parcels = self._empty_parcel_lists()
 
-    def header_bytes(self, side: Side) -> int:
+    def parcel_header_bytes(self, side: Side) -> int:
         return int(np.prod(parcel_header_shape(self.shape.fields(side), self.buckets))) * 8
 
     def begin_iteration(self) -> None:
@@ -213,7 +213,7 @@ class HostEngine:
         """
         (whole,), _ = self._split_chunk_into_parcels(sent_side, [WHOLE])[0], self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE])
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
-        nothing = OutgoingParcel(np.zeros(self.header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
+        nothing = OutgoingParcel(np.zeros(self.parcel_header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
         return {sent_side: [_outgoing_parcel(whole)] * self.shape.workers, sent_side.opposite: [nothing] * self.shape.workers}
 
     def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
@@ -240,7 +240,7 @@ class HostEngine:
             self._join_unpartitioned_chunk()
         else:
             self.join_buckets(0, self.buckets, *(self._parcels[side][WHOLE] for side in Side))
-        return self.result_rows()
+        return self.result_row_count()
 
     @property
     def join_part_count(self) -> int:
@@ -269,9 +269,9 @@ class HostEngine:
         self._parcels[piece.side][piece.part].append(parcel)
         return parcel.data
 
-    def join_part(self, part: int) -> None:
-        parcels = ([*self._parcels[side][WHOLE], *self._parcels[side][part]] for side in Side)
-        self.join_buckets(self._cuts[part], self._cuts[part + 1], *parcels)
+    def join_part(self, part_number: int) -> None:
+        parcels = ([*self._parcels[side][WHOLE], *self._parcels[side][part_number]] for side in Side)
+        self.join_buckets(self._cuts[part_number], self._cuts[part_number + 1], *parcels)
 
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of the left and right parcels, and add the rows to the result."""
@@ -298,7 +298,7 @@ class HostEngine:
         """Join two Arrow tables with the engine's library; returns the library's own table."""
         return self.join_tables(self.columns.table_to_library(Side.LEFT, left), self.columns.table_to_library(Side.RIGHT, right))
 
-    def result_rows(self) -> int:
+    def result_row_count(self) -> int:
         return sum(len(piece) for piece in (*self._results, *self._without_key))
 
     def _add_null_key_result_rows(self) -> None:
@@ -309,7 +309,7 @@ class HostEngine:
         for side in Side:
             if self.shape.how.keeps_unmatched(side):
                 chunk = self._chunks[side]
-                rows = null_key_rows(chunk, self.shape.keys)
+                rows = null_key_row_numbers(chunk, self.shape.keys)
                 if rows.size:
                     self._without_key.append(make_unmatched_result(self.shape, side, [(chunk, rows)], self._alone))
 
@@ -325,7 +325,7 @@ class HostEngine:
             self._parcels[side][part].append(parcels[self.shape.rank if self.shape.sent is None else 0])
         return runs
 
-    def received_rows(self) -> dict[str, int]:
+    def received_row_counts(self) -> dict[str, int]:
         parcels = {side: itertools.chain.from_iterable(self._parcels[side].values()) for side in Side}
         rows = {side.value: sum(parcel.rows for parcel in parcels[side]) for side in Side}
         if self._in_place and self.shape.stationary_side is not None:
@@ -334,7 +334,7 @@ class HostEngine:
 
     def result_tables(self) -> Iterator[pa.Table]:
         for piece in (*self._results, *self._without_key):
-            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.result_from_library(self.to_arrow(piece))
+            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.result_from_library(self.result_to_arrow(piece))
 
     def peak_device_bytes(self) -> int | None:
         return None
@@ -347,9 +347,9 @@ class HostEngine:
         """
         raise NotImplementedError
 
-    def to_arrow(self, piece: Any) -> pa.Table:
+    def result_to_arrow(self, result_piece: Any) -> pa.Table:
         """Convert a result of `join_tables` to an Arrow table; its columns may be in any order."""
-        return piece
+        return result_piece
 
 
 _COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has every method

@@ -1,14 +1,14 @@
 """cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
-Frames stay in device memory from `load` to `results`. The partition of a chunk leaves each worker's rows of a column in
+Frames stay in device memory from `load_chunks` to `result_tables`. The partition of a chunk leaves each worker's rows of a column in
 one run. A column of fixed width without nulls is sent as it lies, and received at its place in the whole column. The
 other columns of a parcel are packed into one run more; a header says what travels.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
 is drained wherever memory changes hands: in `partition_chunks`, before UCX reads the parcels; in
 `make_receive_buffers`, because the pool may hand out memory that kernels still in the stream are using, and UCX would
-write over it; at the end of `join_received_rows`, so that the phase is timed whole. The other direction needs nothing: a receive is
-complete when its bytes are in place.
+write over it; at the end of `join_received_rows`, so that the phase is timed whole. The other direction needs nothing:
+a receive is complete when its bytes are in place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from merge_bench.merge.engines.gpu_memory import (
     process_cuda_stream,
     translate_rapids_errors,
 )
-from merge_bench.merge.engines.join_columns import null_key_rows
+from merge_bench.merge.engines.join_columns import null_key_row_numbers
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, as_integer_type
 from merge_bench.merge.partition import ByteRuns
 
@@ -208,13 +208,13 @@ class CudfEngine:
             with translate_rapids_errors(self.shape.rank, "copying the chunks to the GPU"):
                 stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
-                rows = null_key_rows(frame, self.shape.keys) if self.shape.how.keeps_unmatched(side) else ()
+                rows = null_key_row_numbers(frame, self.shape.keys) if self.shape.how.keeps_unmatched(side) else ()
                 if len(rows):
                     maps = pa.table({"rows": rows, "no rows": np.full(len(rows), NO_ROW, np.int32)})
                     self._maps[side] = self._plc.Table.from_arrow(maps, stream=self._stream)
                 self._stream.synchronize()
 
-    def header_bytes(self, side: Side) -> int:
+    def parcel_header_bytes(self, side: Side) -> int:
         return self._layouts[side].header_bytes
 
     def begin_iteration(self) -> None:
@@ -235,7 +235,7 @@ class CudfEngine:
     def chunk_tables(self) -> dict[Side, Any]:
         with translate_rapids_errors(self.shape.rank, "leaving out rows that match nothing"):
             self._without_key = [self._unmatched_result_rows(side, maps) for side, maps in self._maps.items()]
-            return {side: self._rows_with_key(side) for side in Side}
+            return {side: self._rows_without_null_keys(side) for side in Side}
 
     def set_received_table(self, side: Side, table: Any) -> None:
         with translate_rapids_errors(self.shape.rank, "receiving rows"):
@@ -340,7 +340,7 @@ class CudfEngine:
                 left[at] = right[key]
         return self._plc.Table([*left, *(right[at] for at in self.shape.right_payload_positions)])
 
-    def received_rows(self) -> dict[str, int]:
+    def received_row_counts(self) -> dict[str, int]:
         return {side.value: rows for side, rows in self._joined.items()}
 
     def result_tables(self) -> Iterator[pa.Table]:
@@ -368,7 +368,7 @@ class CudfEngine:
         counted = self._rmm.statistics.get_statistics()
         return None if counted is None else int(counted.peak_bytes)
 
-    def _rows_with_key(self, side: Side) -> Any:
+    def _rows_without_null_keys(self, side: Side) -> Any:
         """Return the chunk of one side without the rows that have a null or NaN key, which match nothing."""
         table, keys, fields = self._chunks[side], self._keys[side], self.shape.fields(side)
         compaction = self._plc.stream_compaction
@@ -385,7 +385,7 @@ class CudfEngine:
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         outgoing_parcel = self._layouts[side].outgoing_parcel
         with translate_rapids_errors(self.shape.rank, f"partitioning the {side.value} frame"):
-            table = self._rows_with_key(side)
+            table = self._rows_without_null_keys(side)
             if workers == 1 or side is self.shape.stationary_side:
                 self._whole[side] = table
                 return [outgoing_parcel(GpuParcel(0))] * workers

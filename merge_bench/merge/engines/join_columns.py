@@ -130,7 +130,7 @@ Rows = Sequence[tuple[Frame, Array]]
 """Chunks of one side, each with the numbers of some of its rows."""
 
 
-def null_key_rows(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
+def null_key_row_numbers(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
     """Return the numbers of the rows of a chunk that have a null or NaN in a key column."""
     columns = [chunk.column(key) for key in keys]
     if all(can_hash_key_directly(*column) for column in columns):

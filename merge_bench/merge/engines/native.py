@@ -78,7 +78,7 @@ class BucketJoin:
         self._found: list[Array] = [np.zeros(0, np.int32)] * 2
         self._rooms: dict[str, Bytes] = {}
 
-    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+    def join_chunks(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """Join the left and right chunks of a bucket; yields the result in pieces, in memory from `out`."""
         how = self._shape.how
         left_marks = (
@@ -297,9 +297,9 @@ class SwappedSidesJoin(BucketJoin):
         names = [field.name for field in exchanged.output_fields]
         self._fields, self._places = shape.output_fields, [names.index(field.name) for field in shape.output_fields]
 
-    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+    def join_chunks(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """Join a block of left rows with all right rows; yields the result in pieces, in memory from `out`."""
-        for piece in super().join(right, left, out):
+        for piece in super().join_chunks(right, left, out):
             columns = tuple(piece.columns[at] for at in self._places)
             yield Frame(self._fields, columns, piece.rows)
 
@@ -364,4 +364,4 @@ class NativeEngine(PolarsEngine):
             if sum(chunk.rows for chunk in entered) > self.table_rows:
                 yield self.join_with_library(left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last))
                 continue
-            yield from join.join(*chunks, out)
+            yield from join.join_chunks(*chunks, out)

@@ -47,8 +47,8 @@ class PandasEngine(HostEngine):
         theirs = to_pandas(right, nullable_columns=_non_key_column_names(right, keys) if how.keeps_unmatched_left else ())
         return ours.merge(theirs, on=keys, how=cast(Literal["inner", "left", "right", "outer"], how.value))
 
-    def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
-        return from_pandas(piece)
+    def result_to_arrow(self, result_piece: pd.DataFrame) -> pa.Table:
+        return from_pandas(result_piece)
 
 
 def _non_key_column_names(table: pa.Table, keys: Sequence[str]) -> list[str]:

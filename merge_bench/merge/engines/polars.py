@@ -45,8 +45,8 @@ class PolarsEngine(HostEngine):
         how: Any = "full" if self.shape.how is JoinKind.OUTER else self.shape.how.value
         return _to_polars(left).join(_to_polars(right), on=list(self.columns.keys), how=how, coalesce=True)
 
-    def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
-        return piece.to_arrow()
+    def result_to_arrow(self, result_piece: pl.DataFrame) -> pa.Table:
+        return result_piece.to_arrow()
 
 
 def _to_polars(table: pa.Table) -> pl.DataFrame:

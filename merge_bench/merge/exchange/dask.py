@@ -21,7 +21,7 @@ from merge_bench.merge.engines.join_columns import (
     LibraryColumnMapping,
     decimal_as_binary_type,
     library_key_names,
-    null_key_rows,
+    null_key_row_numbers,
     make_unmatched_result,
 )
 from merge_bench.merge.exchange import DataPlane
@@ -66,7 +66,7 @@ def make_chunk_dataframe(side: str) -> Any:
 def make_side_dataframe(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
     """Make a dataframe of the rows of one side's chunk that have no null or NaN key."""
     chunk, columns = chunks[side is Side.RIGHT], map_library_columns((chunks[0].fields, chunks[1].fields), plan)
-    return _make_dataframe(columns.table_to_library(side, _rows_with_key(chunk, plan.keys)), columns, plan)
+    return _make_dataframe(columns.table_to_library(side, _rows_without_null_keys(chunk, plan.keys)), columns, plan)
 
 
 def make_null_key_dataframe() -> Any:
@@ -75,12 +75,12 @@ def make_null_key_dataframe() -> Any:
     return null_key_result_dataframe(*plugin.frames, plugin.launch_state.plan)
 
 
-def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
+def _rows_without_null_keys(chunk: Frame, keys: Sequence[str]) -> pa.Table:
     """Return the rows of a chunk without a null or NaN key as a table, with -0.0 in keys replaced by 0.0.
 
     In pandas the hashes of both zeros differ.
     """
-    table, lacking = chunk.to_arrow(), null_key_rows(chunk, keys)
+    table, lacking = chunk.to_arrow(), null_key_row_numbers(chunk, keys)
     for at, field in enumerate(chunk.fields):
         if field.name in keys and field.is_floating:
             table = table.set_column(at, field.name, pc.add(table.column(at), pa.scalar(0.0, field.type)))
@@ -98,7 +98,7 @@ def null_key_result_dataframe(left: Frame, right: Frame, plan: Plan) -> Any:
     tables = [arrow_schema(shape.output_fields).empty_table()]
     for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
         if plan.how.keeps_unmatched(side):
-            rows = null_key_rows(chunk, plan.keys)
+            rows = null_key_row_numbers(chunk, plan.keys)
             tables.append(make_unmatched_result(shape, side, [(chunk, rows)], out).to_arrow())
     columns = map_library_columns((left.fields, right.fields), plan)
     return _make_dataframe(columns.result_to_library(pa.concat_tables(tables)), columns, plan)
@@ -185,17 +185,17 @@ def free_original_chunks() -> None:
 def check_result_partition(frame: Any, fields: Fields) -> ResultCheck:
     """Check one partition of the result of Dask's merge of frames with these fields."""
     plugin = current_plugin()
-    return plugin.launch_state.check_result_part(_result_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
+    return plugin.launch_state.check_result_part(_lazy_partition_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
 
 
 def write_and_check_result_partition(frame: Any, number: int, fields: Fields) -> ResultCheck:
     """Write partition `number` of Dask's result to a file, and check what can be read back."""
     plugin = current_plugin()
-    tables = _result_tables(frame, fields, plugin.launch_state.plan)
+    tables = _lazy_partition_tables(frame, fields, plugin.launch_state.plan)
     return plugin.launch_state.write_and_check_result_part(tables, number, fields, plugin.abort)
 
 
-def _result_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:
+def _lazy_partition_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:
     """Yield one partition as an Arrow table, converted only when it is read, while memory is not counted."""
     yield partition_to_arrow(frame, fields, plan)
 

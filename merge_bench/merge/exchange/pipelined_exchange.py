@@ -106,11 +106,11 @@ class PipelinedExchange:
         if self._error is not None:
             raise self._error
 
-    def wait_for_part(self, part: int) -> None:
-        """Wait until all pieces of `part`, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
-        self._wait_until(lambda: not self._missing[WHOLE] and not self._missing[part])
+    def wait_for_part(self, part_number: int) -> None:
+        """Wait until all pieces of a part, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
+        self._wait_until(lambda: not self._missing[WHOLE] and not self._missing[part_number])
 
-    def wait_for_all(self) -> None:
+    def wait_for_all_messages(self) -> None:
         """Wait until every send and receive is complete; raises `RunFailed`."""
         self._wait_until(lambda: False)
 
@@ -147,14 +147,14 @@ class PipelinedExchange:
             if moved or settled or posted:
                 last_byte = time.monotonic()
                 continue
-            if self._all_exchanged():
+            if self._all_pieces_exchanged():
                 return
             since = self._waiting_since
             if since is not None and self._pending:
                 self._exchange.raise_if_stalled(self._pending, max(last_byte, since))
             time.sleep(IDLE_SECONDS if since is None else WAITING_SECONDS)
 
-    def _all_exchanged(self) -> bool:
+    def _all_pieces_exchanged(self) -> bool:
         """Whether all pieces were sent and received."""
         count = len(self._pieces)
         return not self._pending and all(

@@ -274,7 +274,8 @@ class RapidsmpfExchange(Exchange):
             address = None if root_address is None else UCXAddress.create_from_buffer(np.frombuffer(root_address, np.uint8))
             options = Options(get_environment_variables())
             comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
-            own = bytes(get_root_ucxx_address(comm)) if root_address is None else b""  # of other ranks it ends the process
+            # On other ranks `get_root_ucxx_address` ends the process.
+            own = bytes(get_root_ucxx_address(comm)) if root_address is None else b""
             return comm, (comm.rank, comm.nranks), own
 
         with translate_rapids_errors(self.rank, "opening its communicator", "rapidsmpf"):

@@ -252,7 +252,7 @@ class UcxExchange(Exchange):
                 for item in unfinished
                 if not item.request.completed and (item.receive or not heard[item.peer].request.completed)
             ]
-            if flush is None or flush.is_done():
+            if flush is None or flush.is_flush_complete():
                 busy = {item.peer for item in unfinished if item.receive}
                 goodbye = np.zeros(1, np.uint8)
                 told += [self.post_message(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
@@ -495,7 +495,7 @@ class PutFlush:
         parameters = (ctypes.c_uint8 * 256)()  # an empty `ucp_request_param_t`
         self._request = flush(ctypes.c_void_p(worker), ctypes.byref(parameters))
 
-    def is_done(self) -> bool:
+    def is_flush_complete(self) -> bool:
         """Whether the flush is complete, or has failed; UCX has to progress between two calls."""
         if self._request and self._request < _FIRST_ERROR:
             check = self._library.ucp_request_check_status

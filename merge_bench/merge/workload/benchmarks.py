@@ -122,13 +122,13 @@ def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.is_file()]
 
 
-def _make_tables(make_tables: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
+def _make_tables(make_tables: Make, names: Sequence[str], temporary_folder: Path, target_folder: Path) -> None:
     """Make tables in a temporary folder, and move them to the target."""
-    temporary.mkdir()
+    temporary_folder.mkdir()
     try:
-        make_tables(temporary, names)
-        target.mkdir(exist_ok=True)
+        make_tables(temporary_folder, names)
+        target_folder.mkdir(exist_ok=True)
         for name in names:
-            os.replace(temporary / f"{name}.parquet", target / f"{name}.parquet")
+            os.replace(temporary_folder / f"{name}.parquet", target_folder / f"{name}.parquet")
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)

@@ -56,7 +56,7 @@ MISTAKES = {
     ),
     "packed columns are what pack gives": (PACKED, "data"),
     "a column is what libcudf gives": (LYING, "values"),
-    "a call names no stream": ("pack(part, stream=self._stream)", "pack(part)"),
+    "a call names no stream": ("pack(table, stream=self._stream)", "pack(table)"),
     "room is taken on the default stream": ("(size=size, stream=stream) for", "(size=size) for"),
     "own rows are copied on another stream": ("source.size, process_cuda_stream())", "source.size)"),
     "own rows are not copied": (OWN, "            pass\n"),

@@ -82,7 +82,7 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
         for box in boxes.values():
             merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
     assert engine.join_received_rows() == 30
-    assert engine.received_rows() == {"left": 20, "right": 30}
+    assert engine.received_row_counts() == {"left": 20, "right": 30}
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_a_header_of_something_else_is_refused(numbers: tuple[int, int, int]) ->
     engine = loaded(workers=2, nulls=True)
     engine.begin_iteration()
     engine.partition_chunks()
-    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header = np.zeros(engine.parcel_header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = numbers
     with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
         engine.make_receive_buffers(Side.LEFT, {1: header})
@@ -206,7 +206,7 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
     engine.begin_iteration()
     engine.partition_chunks()
     before = Memory.used
-    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header = np.zeros(engine.parcel_header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
     with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... rows of the left table"):
         engine.make_receive_buffers(Side.LEFT, {1: header})

@@ -173,10 +173,10 @@ def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
     made = import_engine_class(engine)(merge_cases.shapes(left, right, ("key",), 1)[0])
     made.load_chunks(left, right)
     assert run_once([made]) > 0
-    assert made.received_rows() == {"left": left.rows, "right": right.rows}
+    assert made.received_row_counts() == {"left": left.rows, "right": right.rows}
     made.begin_iteration()
     assert list(made.result_tables()) == []
-    assert made.received_rows() == {"left": 0, "right": 0}
+    assert made.received_row_counts() == {"left": 0, "right": 0}
     assert made.peak_device_bytes() is None
 
 

@@ -49,7 +49,7 @@ def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
 def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
     join = join or BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
-    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool())]
+    pieces = [piece.to_arrow() for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool())]
     result = (
         pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
     )
@@ -107,7 +107,7 @@ def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones(
     left, right = tables([1, 2, 3] * 1000, [1, 2, 3])
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
     join = BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
-    pieces = list(join.join(in_chunks(left, 2), in_chunks(right, 2), BufferPool()))
+    pieces = list(join.join_chunks(in_chunks(left, 2), in_chunks(right, 2), BufferPool()))
     assert [piece.rows for piece in pieces] == [3000]
 
 
@@ -205,7 +205,7 @@ def test_the_result_lies_in_memory_that_is_used_again() -> None:
         run_once([engine])
         places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.result_tables()})
     assert places[-1] == places[-2]
-    assert engine.received_rows() == {side.value: 3000 for side in Side}
+    assert engine.received_row_counts() == {side.value: 3000 for side in Side}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 8])

@@ -64,7 +64,7 @@ def joined(
     ours, theirs = (Frame.from_arrow(table).fields for table in (left, right))
     join = kind(JoinShape(ours, theirs, tuple(keys), 1, 0, 0))
     found: Counter[tuple[Any, ...]] = Counter()
-    for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
+    for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
         table = piece.to_arrow()
         table.validate(full=True)
         found += rows_of(table)
@@ -146,7 +146,7 @@ def test_one_join_for_buckets_of_changing_size_sees_nothing_of_earlier_ones() ->
     join = BucketJoin(JoinShape(ours, theirs, ("k",), 1, 0, 0))
     for rows in (500, 3, 700, 0, 40):
         left, right = table(rows, "a"), table(rows, "b")
-        pieces = list(join.join(in_chunks(left, 3), in_chunks(right, 2), BufferPool()))
+        pieces = list(join.join_chunks(in_chunks(left, 3), in_chunks(right, 2), BufferPool()))
         found = sum((rows_of(piece.to_arrow()) for piece in pieces), Counter())
         assert found == expected(left, right, ["k"])
 

@@ -63,7 +63,7 @@ def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
                 if pieces[number].part in (WHOLE, part):
                     rooms[source, number][:] = outgoing[source][number][rank].data
             engine.join_part(part)
-        assert engine.result_rows() == sum(piece.num_rows for piece in engine.result_tables())
+        assert engine.result_row_count() == sum(piece.num_rows for piece in engine.result_tables())
 
 
 @pytest.mark.slow
@@ -75,10 +75,10 @@ def test_rows_are_those_of_all_phases_apart(engine: str, case: str, workers: int
     rows = sum(frame.rows for frames in tables for frame in frames)
     engines = made(engine, *tables, keys, max(SMALL, rows // 16))  # some calls of its library take ms
     expected = rows_of(at_once(engines))
-    received = [engine.received_rows() for engine in engines]
+    received = [engine.received_row_counts() for engine in engines]
     for seed in range(2 if engine == "native" else 1):  # buffers are used again
         assert rows_of(in_parts(engines, seed)) == expected
-        assert [engine.received_rows() for engine in engines] == received
+        assert [engine.received_row_counts() for engine in engines] == received
     if case == "integers":
         assert engines[0].join_part_count > 4
 

@@ -91,7 +91,7 @@ def exchange_pieces(exchange: Any, most: int, turns: int) -> list[str]:
             for part in range(PARTS):
                 pipeline.wait_for_part(part)
                 wrong += ends.wrong(pieces_of(part))
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         for side in Side:
             expected = sum(
                 size(exchange.rank, peer, number, most)
@@ -179,7 +179,7 @@ def all_at_once(exchange: Any, most: int) -> tuple[list[str], dict[int, list[int
     for number in reversed(range(len(PIECES))):
         pipeline.queue_piece(number, ends.outgoing(number))
     with pipeline:
-        pipeline.wait_for_all()
+        pipeline.wait_for_all_messages()
     wrong = ends.wrong(list(range(len(PIECES))))
     exchange.barrier()
     return wrong, ends.order, (watched.most, watched.most_to_one, watched.longest)
@@ -227,7 +227,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
                 return False
             time.sleep(0.01)
         (folder / str(exchange.rank)).touch()
-        pipeline.wait_for_all()
+        pipeline.wait_for_all_messages()
     exchange.barrier()
     return ends.wrong(list(range(len(PIECES)))) == []
 
@@ -335,7 +335,7 @@ def stream_on(exchange: Any) -> str:
                     pipeline.queue_piece(number, each)
                 for part in range(PARTS):
                     pipeline.wait_for_part(part)
-                pipeline.wait_for_all()
+                pipeline.wait_for_all_messages()
     except RunFailed as reason:
         return str(reason)
 

@@ -81,6 +81,6 @@ def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int)
         pieces = [FramePiece(Side.LEFT, 0)]
         with PipelinedExchange(end, pieces, 8, lambda number, source, header: np.empty(0, np.uint8)) as pipeline:
             pipeline.queue_piece(0, [OutgoingParcel(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent
