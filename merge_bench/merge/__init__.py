@@ -13,10 +13,10 @@ Member = TypeVar("Member")
 
 @functools.cache
 def read_registry(folders: Sequence[str], constant_name: str, member_class: Callable[..., Member]) -> tuple[Member, ...]:
-    """Return the members of a registry: what the Python files in `folders` declare as ``constant_name =
-    member_class(…)`` with literal arguments.
+    """Return the members of a registry, which the Python files in `folders` declare.
 
-    The declarations are read from the source text, without importing these files or their libraries.
+    A declaration is ``constant_name = member_class(…)`` with literal arguments. The declarations are read from the
+    source text, without importing these files or their libraries.
     """
     files = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
     members = (_read_declared_member(path.read_text(encoding="utf-8"), constant_name, member_class) for path in files)

@@ -121,8 +121,7 @@ class Frame:
         return Frame(tuple(self.fields[at] for at in kept), tuple(self.columns[at] for at in kept), self.rows)
 
     def with_nullable_fields(self, nullable_by_name: dict[str, bool]) -> Frame:
-        """Return a frame of the same rows whose fields are nullable or not, by name, as all workers together need it.
-        """
+        """Return a frame of the same rows whose fields are nullable, by name, as all workers together need it."""
         fields, columns = [], []
         for field, column in zip(self.fields, self.columns, strict=True):
             wanted = nullable_by_name[field.name]
@@ -133,7 +132,9 @@ class Frame:
         return Frame(tuple(fields), tuple(columns), self.rows)
 
     def to_arrow(self) -> pa.Table:
-        """Return the same rows as an Arrow table over the same memory; only booleans and validity are packed into bits.
+        """Return the same rows as an Arrow table over the same memory.
+
+        Only booleans and validity are packed into bits.
         """
         arrays = [
             _column_to_array(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)
@@ -193,10 +194,10 @@ def make_field(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
 
 
 def as_integer_type(arrow_type: pa.DataType, *, include_floats: bool = False) -> pa.DataType:
-    """Return the integer type of the same width for dates, times and durations (`include_floats`: and floats), else the
-    type.
+    """Return the integer type of the same width for dates, times and durations; other types unchanged.
 
-    Libraries that lack such a type, or round its values, get integers: equality is the same.
+    `include_floats`: floating types, too, become integers. Libraries that lack such a type, or round its values, get
+    integers: equality is the same.
     """
     if pa.types.is_temporal(arrow_type) or (include_floats and pa.types.is_floating(arrow_type)):
         return pa.int32() if arrow_type.bit_width == 32 else pa.int64()

@@ -126,8 +126,7 @@ def fence_stores(typing: Any) -> Any:
 
 
 def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any, array_number: int) -> Any:
-    """Return the pointer to an array's element: argument `array_number` is the array, the next one the element's index.
-    """
+    """Return the pointer to an array's element: argument `array_number` is the array, the next one the index."""
     array = context.make_array(signature.args[array_number])(context, builder, arguments[array_number])
     return builder.gep(array.data, [arguments[array_number + 1]])
 

@@ -53,7 +53,9 @@ class BufferPool:
         return self._buffer
 
     def reserve_bytes(self, size: int) -> None:
-        """Make the buffer at least `size` bytes long, and touch it. What `take_bytes` gave before is no longer valid.
+        """Make the buffer at least `size` bytes long, and touch it.
+
+        What `take_bytes` gave before is no longer valid.
         """
         if size > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)

@@ -38,8 +38,9 @@ PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
 def make_phase_marker(engine: str) -> PhaseMarker:
-    """Make a function that marks a phase for GPU profilers; without a GPU or the package nvtx the function does
-    nothing.
+    """Make a function that marks a phase for GPU profilers.
+
+    Without a GPU or the package nvtx the function does nothing.
     """
     if not describe_engine(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
@@ -120,7 +121,9 @@ class Merger:
 
     @property
     def piece_sides(self) -> list[str]:
-        """The side (``left`` or ``right``) of each piece that is sent, by its number; here both frames are sent whole.
+        """The side (``left`` or ``right``) of each piece that is sent, by its number.
+
+        Here both frames are sent whole.
         """
         return [side.value for side in Side]
 
@@ -164,8 +167,9 @@ class Merger:
                 self.notes.add_span(name, begin, end)
 
     def _filter_rows(self) -> None:
-        """Apply the runtime filter, if the plan has one. Its time counts as partition; its messages do not count as
-        sent bytes.
+        """Apply the runtime filter, if the plan has one.
+
+        Its time counts as partition; its messages do not count as sent bytes.
         """
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found

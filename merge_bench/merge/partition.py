@@ -72,7 +72,9 @@ def parcel_header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int
 
 @dataclass(frozen=True)
 class ByteRuns:
-    """A parcel that consists of several buffers, which are sent separately; sender and receiver agree on their lengths.
+    """A parcel that consists of several buffers, which are sent separately.
+
+    Sender and receiver agree on their lengths.
     """
 
     runs: tuple[Any, ...]
@@ -128,8 +130,9 @@ class PlainParcelWriter:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
     def write_columns(self, blocks: ValueBlocks, positions: Counts, out: Array) -> None:
-        """Write columns of one type to `out`; `positions`: shape (columns, buckets), where each bucket's first value
-        goes.
+        """Write columns of one type to `out`.
+
+        `positions`: shape (columns, buckets), where each bucket's first value goes.
         """
         from merge_bench.merge import partition_loops
 
@@ -214,8 +217,7 @@ class Partitioner:
         row_range: tuple[int, int] | None = None,
         bucket_edges: Sequence[int] = (),
     ) -> list[list[Parcel]]:
-        """Split a frame into parcels: for each range of buckets between two of `bucket_edges` (default: one), one per
-        worker.
+        """Split a frame into parcels: one per worker for each range of buckets between two of `bucket_edges`.
 
         `row_range`: only these rows (first…last-1). In each parcel the buckets outside its range are empty.
         """
@@ -342,16 +344,14 @@ def _split_evenly(columns: Sequence[_Item], most_per_part: int) -> Iterator[Sequ
 
 
 def _value_length_blocks(offsets: npt.NDArray[np.int64], bucket_ids: Array) -> ValueBlocks:
-    """Yield the lengths in bytes of variable-width values, with the buckets of their rows, one block of rows at a time.
-    """
+    """Yield the lengths in bytes of variable-width values, with their rows' buckets, block by block."""
     for start in range(0, bucket_ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
         yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), bucket_ids[start : start + BLOCK]
 
 
 def _row_range_starts(counts: Counts, part_widths: Counts) -> Counts:
-    """Return the position in its parcel where each row range's part of each bucket begins: shape (row ranges, buckets).
-    """
+    """Return where in its parcel each row range's part of each bucket begins: shape (row ranges, buckets)."""
     totals = counts.sum(axis=0)
     before = np.cumsum(totals) - totals
     before -= np.repeat(before[np.cumsum(part_widths) - part_widths], part_widths)
@@ -374,8 +374,7 @@ def divide_rows(first: int, last: int, threads: int) -> list[tuple[int, int]]:
 
 
 class BucketReader:
-    """Reads the buckets of one side from the parcels that a worker received, as Arrow tables or frames without copies.
-    """
+    """Reads the buckets of one side from the parcels that a worker received, as tables or frames without copies."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
@@ -410,7 +409,9 @@ class BucketReader:
 
 
 def _parcel_column(field: Field, parcel: Parcel, index: int) -> Column:
-    """Return column number `index` of a parcel with all rows; a variable-width column has lengths in place of offsets.
+    """Return column number `index` of a parcel with all rows.
+
+    A variable-width column has lengths in place of offsets.
     """
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
     rows = parcel.rows

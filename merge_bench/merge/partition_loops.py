@@ -59,8 +59,7 @@ def hash_16_bytes(words: Any, hashes: Any) -> None:
 
 @compile_loop
 def hash_floats(values: Any, hashes: Any, missing: Any) -> None:
-    """Combine floats with the hashes of their rows: 0.0 and -0.0 are one value, and a NaN marks its row in `missing`.
-    """
+    """Combine floats with the hashes of their rows: 0.0 equals -0.0, and a NaN marks its row in `missing`."""
     for i in range(hashes.size):
         value = np.float64(values[i])
         if value != value:
@@ -94,8 +93,9 @@ def hash_byte_strings(data: Any, offsets: Any, hashes: Any) -> None:
 
 @compile_loop
 def hash_nulls(valid: Any, previous_hashes: Any, hashes: Any, missing: Any) -> None:
-    """Where a value is null, replace its row's hash by that of null on top of `previous_hashes`, and mark the row in
-    `missing`.
+    """Where a value is null, replace its row's hash, and mark the row in `missing`.
+
+    The hash is that of null on top of `previous_hashes`.
     """
     for i in range(hashes.size):
         if valid[i] == 0:
@@ -119,8 +119,9 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, bucket_ids: Any, cou
 
 @compile_loop
 def assign_buckets_one_key(values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
-    """Hash a single key column without nulls and assign buckets in one pass: `hash_fixed_width` and `assign_buckets`
-    together.
+    """Hash a single key column without nulls and assign buckets, in one pass.
+
+    It does the same as `hash_fixed_width` and `assign_buckets`.
     """
     for start in range(0, bucket_ids.size, ASSIGNED):
         block_ids = bucket_ids[start : start + ASSIGNED]
@@ -155,8 +156,9 @@ def hash_first_key(values: Any, hashes: Any) -> None:
 
 @compile_loop
 def assign_buckets_last_key(hashes: Any, values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
-    """Hash the last key column without nulls and assign buckets in one pass: `hash_fixed_width` and `assign_buckets`
-    together.
+    """Hash the last key column, without nulls, and assign buckets, in one pass.
+
+    It does the same as `hash_fixed_width` and `assign_buckets`.
     """
     scale = np.uint64(buckets)
     for i in range(bucket_ids.size):
@@ -166,8 +168,9 @@ def assign_buckets_last_key(hashes: Any, values: Any, buckets: int, bucket_ids: 
 
 @compile_loop
 def count_rows_per_bucket(bucket_ids: Any, counts: Any) -> None:
-    """Count the rows of each bucket, in several histograms in turn, so that rows of one bucket need not wait for each
-    other.
+    """Count the rows of each bucket, in several histograms in turn.
+
+    Rows of one bucket then need not wait for each other.
     """
     whole = bucket_ids.size // HISTOGRAMS * HISTOGRAMS
     for i in range(0, whole, HISTOGRAMS):
@@ -179,11 +182,10 @@ def count_rows_per_bucket(bucket_ids: Any, counts: Any) -> None:
 
 @compile_loop
 def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: Any) -> None:
-    """Write each row's values to `out` at its bucket's next position (counted in values); rows of no bucket are left
-    out.
+    """Write each row's values to `out` at its bucket's next position (counted in values).
 
-    `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns + c] elements after the first
-    one's; gaps[bucket * columns] is 0.
+    Rows of no bucket are left out. `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns
+    + c] elements after the first one's; gaps[bucket * columns] is 0.
     """
     buckets, count = positions.size, np.uint64(len(columns))
     for i in range(bucket_ids.size):
@@ -196,7 +198,7 @@ def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: 
             positions[bucket] = at + np.uint64(1)
 
 
-# Scatter by whole lines. The loop collects rows for each bucket in `rows`, which stays in the cache, and writes them to
+# Scatter by whole lines. The loop collects rows for each bucket in `collected_rows`, which stays in the cache, and writes them to
 # memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory first. A row's
 # values lie side by side, so that collecting it touches one line or two, not one for each column. Two lines of a column
 # at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they are.
@@ -298,8 +300,9 @@ class RowHasher:
     def hash_rows(
         self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Return the hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next
-        call.
+        """Return the hashes of rows start…start+rows-1, and 1 for each row with a null or NaN.
+
+        Both are valid until the next call.
         """
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
         hashes[:] = SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
@@ -323,8 +326,7 @@ class RowHasher:
 
 
 def can_hash_key_directly(field: Field, column: Column) -> bool:
-    """Whether a key column has values of up to 8 bytes, no floats and no nulls, so that `hash_first_key` can hash it.
-    """
+    """Whether `hash_first_key` can hash a key column: values of up to 8 bytes, no floats and no nulls."""
     return 0 < field.width <= 8 and not field.is_floating and column.valid is None
 
 

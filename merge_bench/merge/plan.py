@@ -36,8 +36,7 @@ link, while each worker joins all rows of the smaller table instead of its share
 
 @dataclass(frozen=True)
 class RowDistribution:
-    """The way in which rows are distributed: one side sent whole to every worker (`sent`; broadcast), or None
-    (shuffle).
+    """How rows are distributed: a broadcast sends the side `sent` whole to every worker; None: a shuffle.
 
     `reason`: why it was chosen.
     """
@@ -139,8 +138,9 @@ class Plan(WorkerOptions):
 
 
 def sent_row_bytes(how: JoinKind, payload_columns: int) -> dict[Side, int]:
-    """Return the bytes of a synthetic row when it is sent, by side; semi and anti joins send only the key of a right
-    row.
+    """Return the bytes of a synthetic row when it is sent, by side.
+
+    Semi and anti joins send only the key of a right row.
     """
     whole = 8 * (1 + payload_columns)
     return {Side.LEFT: whole, Side.RIGHT: whole if how.has_right_columns else 8}
@@ -159,9 +159,7 @@ def table_bytes_by_side(workload: SyntheticSpec | TableSpec, how: JoinKind = Joi
 
 
 def broadcastable_sides(how: JoinKind) -> tuple[Side, ...]:
-    """Return the sides that a broadcast can send whole in this kind of join; the module's docstring says why not the
-    others.
-    """
+    """Return the sides that a broadcast can send whole in this kind of join (see the module's docstring)."""
     return tuple(
         side for side in Side if not how.keeps_unmatched(side) and (how.has_right_columns or side is Side.RIGHT)
     )
@@ -273,8 +271,7 @@ def synthetic_worker_bytes(plan: Plan) -> int:
 def _result_per_chunk_row(
     how: JoinKind, fraction: float, payload_columns: int, *, skewed: bool
 ) -> tuple[float, float, int]:
-    """Return how many result rows there are per row of a chunk, pairs and rows of one side alone, and the bytes of
-    each.
+    """Return how many result rows there are per row of a chunk (pairs; rows of one side), and the bytes of each.
 
     The bytes are values, and a validity byte for each column that can be null. With a skew, the left rows without a
     match cannot be counted beforehand: this is the most that there can be.
@@ -294,9 +291,7 @@ def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host:
     """
 
     def bytes_per_worker(thousand_rows: int, local_workers: int) -> int:
-        """Bytes that a worker needs for ``1000 * thousand_rows`` rows per chunk, if `local_workers` workers are on this
-        host.
-        """
+        """Bytes that a worker needs for ``1000 * thousand_rows`` rows per chunk, with `local_workers` on this host."""
         spec, workers = plan.workload, plan.workers - workers_here + local_workers
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES

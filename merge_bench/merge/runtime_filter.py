@@ -130,15 +130,15 @@ class RuntimeFilter:
         return chunks
 
     def _integer_key_values(self, side: Side, frame: Frame) -> list[Array]:
-        """Return the values of one side's integer keys, an array for each key, of a signed type if the key is signed.
-        """
+        """Return the values of one side's integer keys, an array for each key, of a signed type for signed keys."""
         at = list(Side).index(side)
         fields = self._shape.fields(side)
         return [frame.columns[places[at]].values.view(_integer_dtype(fields[places[at]])) for places in self._integers]
 
     def _hash_blocks(self, frame: Frame, row_range: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
-        """Yield for each block of rows its first row, the hashes, and the marks of rows with null or NaN keys (None: no
-        such row).
+        """Yield the first row, the hashes, and the marks of rows with null or NaN keys of each block of rows.
+
+        The marks are None if no key can be null.
         """
         keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
         plain = len(keys) == 1 and can_hash_key_directly(*keys[0])
@@ -157,9 +157,7 @@ class RuntimeFilter:
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def _keep_marked_rows(self, side: Side, frame: Frame, mark_rows: Mark, pool: ThreadPoolExecutor | None) -> Frame:
-        """Return a frame of the rows that the function `mark_rows` marks; the whole frame if they are more than half of
-        it.
-        """
+        """Return a frame of the rows that `mark_rows` marks, or the whole frame if they are more than half of it."""
         if frame.rows > self.most_rows:
             return frame
         most = frame.rows // 2

@@ -123,8 +123,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         machine.restore_launcher_cores()
 
     def freeze_garbage_collector(self) -> None:
-        """Exclude all present objects (140,000 objects of libraries) from garbage collections, which take 0.08 s
-        otherwise.
+        """Exclude all present objects (140,000 of libraries) from garbage collections, which take 0.08 s otherwise.
 
         This lasts until `release_launch`, or for good in a process that launchers started or that is frozen.
         """
@@ -164,8 +163,9 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def report_if_stuck(self, activity: str, seconds: float) -> Iterator[None]:
-        """Send the driver an event if the block takes longer than `seconds`, because native code that hangs checks no
-        flag.
+        """Send the driver an event if the block takes more than `seconds`.
+
+        Native code that hangs checks no flag.
         """
         timer = threading.Timer(seconds, self.send_event, ("stuck",), {"how": f"is still {activity} after {seconds:g} s"})
         timer.daemon = True
@@ -277,9 +277,7 @@ class PreparedChunks:
 
 @dataclass(frozen=True)
 class ConnectionReport:
-    """A worker's report after it has connected to its peers: UCX's settings (empty without UCX), and seconds of a
-    barrier.
-    """
+    """A worker's report after it has connected: UCX's settings (empty without UCX), and seconds of a barrier."""
 
     ucx_config: dict[str, str]
     round_trip_seconds: float
@@ -287,9 +285,7 @@ class ConnectionReport:
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """The cost of a timeline's notes: the most notes of an iteration, the seconds of one note, and the shortest
-    iteration.
-    """
+    """The cost of a timeline's notes: most notes of an iteration, seconds of one note, and shortest iteration."""
 
     notes: int
     note_seconds: float
@@ -301,8 +297,7 @@ class TimelineCost:
         return self.notes * self.note_seconds / self.iteration_seconds
 
     def with_iteration(self, notes: int, seconds: float) -> TimelineCost:
-        """Return the cost with one more iteration counted, which took `seconds` and in which `notes` notes were made.
-        """
+        """Return the cost with one more iteration, which took `seconds` and in which `notes` notes were made."""
         return TimelineCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -401,8 +396,9 @@ def connect_peers(addresses: Sequence[bytes]) -> ConnectionReport:
 
 
 def measure_partition_ns_per_row() -> dict[str, float]:
-    """Measure the nanoseconds per row of partitioning, for each method of writing parcels; {} if the engine has only
-    one.
+    """Measure the nanoseconds per row of partitioning, for each method of writing parcels.
+
+    {} if the engine has only one.
     """
     plugin = current_plugin()
     engine = plugin.merger.engine
@@ -425,9 +421,7 @@ def describe_endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
 
 
 def available_transports() -> dict[str, tuple[str, ...]]:
-    """Return the devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not
-    run.
-    """
+    """Return the devices of each transport that this host's UCX offers; {} if `ucx_info` does not run."""
     from merge_bench.config.ucx_info import find_installed_ucx
 
     installed = find_installed_ucx()
@@ -515,7 +509,9 @@ def make_result_folder() -> None:
 
 
 def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> ResultCheck:
-    """Write this worker's rows of the last result, and check the rows that can be read back; `fields`: of both frames.
+    """Write this worker's rows of the last result, and check the rows that can be read back.
+
+    `fields`: of both frames.
     """
     plugin = current_plugin()
     return plugin.launch_state.write_and_check_result_part(

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDescription:
-    """The properties of an engine: its name, packages, memory and abilities, as its file in this folder declares them.
-    """
+    """The properties of an engine (name, packages, memory, abilities), as its file in this folder declares them."""
 
     name: str  # in `--engine`, and of its file
     help: str  # what it is, in one line of the command's help
@@ -69,8 +68,9 @@ def describe_engine(name: str) -> EngineDescription:
 
 
 def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDescription:
-    """Return the first engine whose rows are in device memory, or else in host memory; `needs_dask`: that has a Dask
-    backend.
+    """Return the first engine whose rows are in device memory, or else in host memory.
+
+    `needs_dask`: that has a Dask backend.
     """
     return next(
         engine
@@ -80,9 +80,7 @@ def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDe
 
 
 def choose_auto_engine(*, has_gpus: bool, needs_dask: bool = False) -> EngineDescription:
-    """Return the engine that ``--engine auto`` selects: one on GPUs if there are GPUs and it is installed, else a CPU
-    engine.
-    """
+    """Return the engine that ``--engine auto`` selects: one on GPUs if possible, else a CPU engine."""
     on_gpus = default_engine(device_memory=True, needs_dask=needs_dask)
     return on_gpus if has_gpus and on_gpus.missing_package is None else default_engine(device_memory=False, needs_dask=needs_dask)
 

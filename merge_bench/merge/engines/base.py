@@ -58,8 +58,7 @@ class JoinKind(Enum):
         return self not in (JoinKind.SEMI, JoinKind.ANTI)
 
     def output_fields(self, left: Sequence[Field], right: Sequence[Field], keys: Sequence[str]) -> tuple[Field, ...]:
-        """Return the fields of the result: all left ones, then the right ones except keys, if the result has right
-        columns.
+        """Return the fields of the result: left ones, then right ones except keys, if the result has right columns.
 
         Fields are nullable where the result keeps unmatched rows of the other side. A row that only the right side has
         gets its key from the right side.
@@ -135,8 +134,7 @@ WHOLE = -1
 
 @dataclass(frozen=True)
 class FramePiece:
-    """A part of a frame that a pipelined exchange sends separately: the buckets of one part, or all buckets (`WHOLE`).
-    """
+    """A part of a frame that a pipelined exchange sends separately: the buckets of one part, or all (`WHOLE`)."""
 
     side: Side
     part: int
@@ -144,8 +142,7 @@ class FramePiece:
 
 @dataclass(frozen=True)
 class OutgoingParcel:
-    """A parcel (rows for one worker): the `header` describes the layout of `data`, a contiguous buffer or `ByteRuns`.
-    """
+    """A parcel (rows for one worker): `header` describes the layout of `data`, a contiguous buffer or `ByteRuns`."""
 
     header: Bytes
     data: Any
@@ -171,15 +168,16 @@ class Engine(Protocol):
         """Free the result of the last iteration and prepare the buffers of the next one."""
 
     def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
-        """Split both chunks by the hash of their keys into one parcel for each worker, in rank order, this worker
-        included.
+        """Split both chunks by the hash of their keys into one parcel per worker (this one included), in rank order.
 
         In a broadcast every parcel of the side that is sent (`JoinShape.sent`) is the whole chunk; those of the other
         side are empty.
         """
 
     def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
-        """Make a buffer for the parcel from each source rank, of the size that its header states; returns them by rank.
+        """Make a buffer for the parcel from each source rank, of the size that its header states.
+
+        Returns them by rank.
         """
 
     def reuse_sent_parcel_memory(self, side: Side) -> None:
@@ -207,24 +205,21 @@ class FilteringEngine(Protocol):
     """An engine that can leave out rows before an iteration partitions them (`merge_bench.merge.runtime_filter`)."""
 
     def filter_rows(self, all_gather: AllGather) -> None:
-        """Leave out rows that can have no match, for the rest of the iteration. All workers have to call this at once.
+        """Leave out rows that can have no match, for the rest of the iteration.
+
+        All workers have to call this at once.
         """
 
 
 @runtime_checkable
 class ParcelWritingEngine(Protocol):
-    """An engine with several methods of writing rows into parcels: ``plain`` and ``lines``
-    (`merge_bench.merge.partition`).
-    """
+    """An engine with two methods of writing rows into parcels, ``plain`` and ``lines`` (`merge/partition.py`)."""
 
     def measure_partition_ns_per_row(self) -> dict[str, float]:
-        """Measure how many nanoseconds partitioning takes per row, for each method of writing parcels (``plain``,
-        ``lines``).
-        """
+        """Measure the nanoseconds per row of partitioning, for each method of writing parcels."""
 
     def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
-        """Set the method of writing parcels (``plain`` or ``lines``), and the largest number of buckets of all workers
-        together.
+        """Set the method of writing parcels (``plain`` or ``lines``), and the most buckets of all workers together.
 
         Only `writer_name` may differ between workers. `l2_bytes`: the smallest L2 cache of their cores; None if
         unknown.
@@ -236,9 +231,7 @@ class CopyMeasuringEngine(Protocol):
     """An engine whose chunks are in host memory, so that the speed of memory copies can be measured with them."""
 
     def measure_copy_speed(self, barrier: Callable[[], object]) -> CopyMeasurement | None:
-        """Measure how fast the chunks are copied within host memory: bytes and seconds of each round; None without
-        rows.
-        """
+        """Measure how fast the chunks are copied in host memory: bytes and seconds per round; None without rows."""
 
 
 @runtime_checkable
@@ -255,9 +248,7 @@ class TableExchangingEngine(Engine, Protocol):
         """The rows of both chunks that can have a match, as tables of the engine's library."""
 
     def set_received_table(self, side: Side, table: Any) -> None:
-        """Set the rows of one side that `join_received_rows` is to join, as a table of the engine's library; None: no
-        rows.
-        """
+        """Set the rows of one side for `join_received_rows`, as a table of the engine's library; None: no rows."""
 
     def wait_for_device(self) -> None:
         """Wait until the GPU has finished all work of this engine."""

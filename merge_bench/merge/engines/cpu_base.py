@@ -60,18 +60,17 @@ MEASURED_ROUNDS = 3
 
 
 def choose_bucket_rows(best_join_rows: int, l2_bytes: int | None) -> int:
-    """Return how many rows a bucket should have, given the number with which the library joins fastest and the L2 cache
-    size.
+    """Return how many rows a bucket should have.
 
-    With a small L2 cache buckets are twice as large, because more buckets would slow the partition more than they speed
-    up the joins. `l2_bytes` None: unknown.
+    `best_join_rows`: the number of rows with which the library joins fastest. `l2_bytes`: size of the L2 cache. With a
+    small L2 cache buckets are twice as large, because more buckets would slow the partition more than they speed up the
+    joins. `l2_bytes` None: unknown.
     """
     return best_join_rows if l2_bytes is None or l2_bytes >= WIDE_L2 else 2 * best_join_rows
 
 
 def buckets_per_worker(rows: int, workers: int, bucket_rows: int, most_total_buckets: int) -> int:
-    """Return the number of buckets of each worker, for `rows` rows of both frames and about `bucket_rows` rows in each
-    bucket.
+    """Return the number of buckets of each worker, so that each bucket has about `bucket_rows` of both frames' `rows`.
 
     All workers together have at most `most_total_buckets` buckets, or one each. The number is slightly smaller where
     buckets would be so evenly spaced in memory that writing them competes for the same cache sets.
@@ -84,8 +83,7 @@ def buckets_per_worker(rows: int, workers: int, bucket_rows: int, most_total_buc
 
 
 def _buckets_share_cache_sets(rows: int, buckets: int) -> bool:
-    """Whether so many buckets of so many rows would be written to places in memory that map to the same few cache sets.
-    """
+    """Whether so many buckets of so many rows in all would be written to places that share a few cache sets."""
     halves = 4 * math.frexp(rows / buckets)[0]  # 2 to 4: of the power of two below
     return abs(halves - round(halves)) < 2 * ALIASING
 
@@ -139,8 +137,7 @@ class HostEngine:
         self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
     def measure_partition_ns_per_row(self) -> dict[str, float]:
-        """Measure how many nanoseconds partitioning a row of the left chunk takes, for each method of writing parcels.
-        """
+        """Measure the nanoseconds per row of partitioning the left chunk, for each method of writing parcels."""
         if self._in_place:
             return {}
         chunk, partitioner = self._chunks[Side.LEFT], self._partitioners[Side.LEFT]
@@ -163,9 +160,7 @@ class HostEngine:
         return measure_copy_speed(self._loaded.values(), target, self._pool, self.shape.threads, barrier)
 
     def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
-        """Set the method of writing parcels, and choose the number of buckets for this L2 cache, up to a total of all
-        workers.
-        """
+        """Set the method of writing parcels, and choose the number of buckets for this L2 cache."""
         shape = self.shape
         rows, wanted = shape.joined_rows_per_worker * shape.destination_count, choose_bucket_rows(self.join_rows, l2_bytes)
         self.buckets = 1 if self._in_place else buckets_per_worker(rows, shape.destination_count, wanted, most_total_buckets)
@@ -208,9 +203,7 @@ class HostEngine:
         return {side: [_outgoing_parcel(parcel) for parcel in parcels] for side, parcels in split.items()}
 
     def _broadcast_chunk(self, sent_side: Side) -> dict[Side, list[OutgoingParcel]]:
-        """Make parcels for a broadcast: the whole chunk of the side that is sent for every worker, and empty ones of
-        the other side.
-        """
+        """Make parcels for a broadcast: the whole chunk of one side for every worker, and empty ones of the other side."""
         (whole,), _ = self._split_chunk_into_parcels(sent_side, [WHOLE])[0], self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE])
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
         nothing = OutgoingParcel(np.zeros(self.parcel_header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
@@ -234,7 +227,9 @@ class HostEngine:
         """Offer the engine memory that is free until the next iteration, for its result; only some engines use it."""
 
     def join_received_rows(self) -> int:
-        """Join all received rows bucket by bucket, or block by block in a broadcast; returns the number of result rows.
+        """Join all received rows bucket by bucket, or block by block in a broadcast.
+
+        Returns the number of result rows.
         """
         if self._in_place:
             self._join_unpartitioned_chunk()
@@ -340,10 +335,9 @@ class HostEngine:
         return None
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> Any:
-        """Join two Arrow tables without null or NaN keys in memory, by the join kind of `shape`; returns the library's
-        own table.
+        """Join two Arrow tables without null or NaN keys in memory, by the join kind of `shape`.
 
-        Names and types of their columns, and of the result's, are those of `columns`.
+        Returns the library's own table. Names and types of their columns, and of the result's, are those of `columns`.
         """
         raise NotImplementedError
 
@@ -361,8 +355,9 @@ def _outgoing_parcel(parcel: Parcel) -> OutgoingParcel:
 
 
 def _part_bucket_edges(shape: JoinShape, buckets: int, piece_bytes: int) -> tuple[int, ...]:
-    """Return the first bucket of each part, and the end of the last one; each part's parcel has at least `piece_bytes`
-    bytes.
+    """Return the first bucket of each part, and the end of the last one.
+
+    Each part's parcel has at least `piece_bytes` bytes.
     """
     widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2

@@ -94,9 +94,7 @@ class ReceivedRows:
 
 
 class ParcelHeader(NamedTuple):
-    """The decoded header of a parcel: rows, libcudf's description of the packed columns, and the size of these in
-    bytes.
-    """
+    """The decoded header of a parcel: rows, and libcudf's description and the size in bytes of packed columns."""
 
     rows: int
     description: bytes
@@ -121,7 +119,9 @@ class GpuParcelLayout:
         self.header_bytes = _COUNTS + self.description_room
 
     def outgoing_parcel(self, parcel: GpuParcel) -> OutgoingParcel:
-        """Add the header to a parcel; raises `RunFailed` if libcudf's description does not fit into `description_room`.
+        """Add the header to a parcel.
+
+        Raises `RunFailed` if libcudf's description does not fit into `description_room`.
         """
         size = len(parcel.description)
         if size > self.description_room:
@@ -223,9 +223,7 @@ class CudfEngine:
         self._whole, self._own, self._received = {}, {}, {}
 
     def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
-        """Split both chunks into one parcel per worker by libcudf's hash of their keys, for which 0.0 and -0.0 are
-        equal.
-        """
+        """Split both chunks into one parcel per worker by libcudf's hash of their keys; 0.0 and -0.0 are equal."""
         outgoing = {side: self._split_chunk_into_parcels(side) for side in Side}
         with translate_rapids_errors(self.shape.rank, "partitioning the frames"):
             self._without_key = [self._unmatched_result_rows(side, maps) for side, maps in self._maps.items()]
@@ -301,8 +299,9 @@ class CudfEngine:
         return left_map, right_map
 
     def _gather_rows(self, table: Any, row_numbers: Any, *, may_be_missing: bool) -> list[Any]:
-        """Gather the rows with these numbers from a table; returns the columns, with null for `NO_ROW` if
-        `may_be_missing`.
+        """Gather the rows with these numbers from a table.
+
+        Returns the columns, with null for `NO_ROW` if `may_be_missing`.
         """
         copying = self._plc.copying
         if may_be_missing:
@@ -312,9 +311,7 @@ class CudfEngine:
         return list(gathered.columns())
 
     def _add_right_columns(self, columns: list[Any], right: Any, row_numbers: Any) -> list[Any]:
-        """Append the right columns to the left columns of the result, and fill in the keys of rows that only the right
-        side has.
-        """
+        """Append the right columns to the left ones, and fill in the keys of rows that only the right side has."""
         how = self.shape.how
         if how.keeps_unmatched_right:
             keys = self._gather_rows(self._select_columns(right, self._keys[Side.RIGHT]), row_numbers, may_be_missing=how.keeps_unmatched_left)
@@ -326,9 +323,7 @@ class CudfEngine:
         return columns
 
     def _unmatched_result_rows(self, side: Side, row_maps: Any) -> Any:
-        """Return the result rows of one side's rows with null keys: their columns, and nulls for the columns of the
-        other side.
-        """
+        """Return the result rows of one side's rows with null keys, with nulls for the other side's columns."""
         rows, no_rows = row_maps.columns()
         own = self._gather_rows(self._chunks[side], rows, may_be_missing=False)
         if not self.shape.how.has_right_columns:
@@ -410,8 +405,9 @@ class CudfEngine:
         return [self._pack_columns(part, lying) for part, lying in zip(parts, runs, strict=True)]
 
     def _column_device_bytes(self, field: Field, column: Any) -> DeviceBytes:
-        """Return the device memory of the values of a libcudf column; raises `RunFailed` if its size is not as
-        expected.
+        """Return the device memory of the values of a libcudf column.
+
+        Raises `RunFailed` if its size is not as expected.
         """
         values, expected = column.data(), int(column.size()) * field.width
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
@@ -493,8 +489,9 @@ def _to_storage_types(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
 
 
 def _from_storage_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert a table from the device's types to those of `schema`; libcudf returns decimals with the largest
-    precision.
+    """Convert a table from the device's types to those of `schema`.
+
+    Decimals from libcudf have the largest precision.
     """
     arrays = [
         pa.concat_arrays(column.cast(_storage_type(field.type)).chunks).view(field.type)

@@ -26,8 +26,9 @@ ENGINE = EngineDescription(
 
 
 class DuckdbEngine(HostEngine):
-    """Joins ranges of buckets with SQL in an in-memory DuckDB database; `settings`: of that database, besides its
-    threads.
+    """Joins ranges of buckets with SQL in an in-memory DuckDB database.
+
+    `settings`: of that database, besides its threads.
     """
 
     name = ENGINE.name

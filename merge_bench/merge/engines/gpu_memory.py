@@ -54,9 +54,7 @@ def _load_cuda_driver() -> Any:
 
 
 def _check_driver_version(driver: Any) -> None:
-    """Raise `UsageError` for a driver older than the CUDA of the installed packages, with which RMM would abort the
-    process.
-    """
+    """Raise `UsageError` for a driver older than the packages' CUDA, with which RMM would abort the process."""
     import cuda.bindings
 
     from merge_bench.config.installation import setup_command
@@ -202,8 +200,9 @@ def set_up_memory_pool(size: int | None = None) -> int:
 
 
 def _shareable_pool(rmm: Any) -> Any:
-    """Return the RMM pool of this process, None if it has none; `UsageError` if its memory cannot be shared over CUDA
-    IPC.
+    """Return the RMM pool of this process, None if it has none.
+
+    Raises `UsageError` if its memory cannot be shared over CUDA IPC.
     """
     resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
@@ -231,8 +230,7 @@ def _pool_too_large_error(size: int, count: int, memory: GpuMemoryUsage) -> Usag
 
 @contextmanager
 def translate_rapids_errors(rank: int, activity: str, library: str = "") -> Iterator[None]:
-    """Turn exceptions of RAPIDS libraries in the block into a `RunFailed` that names rank and activity in one sentence.
-    """
+    """Turn exceptions of RAPIDS libraries in the block into a `RunFailed` that names rank and activity."""
     try:
         yield
     except MemoryError as error:

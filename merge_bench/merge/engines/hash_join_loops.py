@@ -40,11 +40,10 @@ def combine_key_column(words: Any, values: Any, out: Any) -> None:
 
 @compile_loop
 def build_hash_chains(keys: Any, first_row: int, hash_shift: Any, heads: Any, links: Any, entered_keys: Any) -> None:
-    """Insert rows, numbered from `first_row` on, into the chains of the hash table; `entered_keys` gets a copy of their
-    keys.
+    """Insert rows, numbered from `first_row` on, into the chains of the hash table.
 
-    Chains number rows from 1. A head has the row inserted last in its lower 24 bits, and in the upper 8 a tag for every
-    row of the chain.
+    `entered_keys` gets a copy of their keys. Chains number rows from 1. A head has the row inserted last in its lower
+    24 bits, and in the upper 8 a tag for every row of the chain.
     """
     for i in range(keys.size):
         key = np.uint64(keys[i])
@@ -72,8 +71,7 @@ def find_matching_pairs(
     left_rows: Any,
     right_rows: Any,
 ) -> tuple[Any, Any, Any]:
-    """Look up right rows in the hash table and write the row numbers of pairs with equal keys, while there is room for
-    them.
+    """Look up right rows in the hash table and write the row numbers of pairs with equal keys, while there is room.
 
     Rows are looked up block by block, so that a block's candidates stay in the L1 cache. Returns the number of pairs,
     and where to go on: rows before `next_row` were looked up, and the chains of `candidate_count` candidates are not
@@ -94,10 +92,10 @@ def find_matching_pairs(
 
 @compile_loop
 def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any, candidates: Any, chain_entries: Any) -> Any:
-    """Find the rows that can have a match by the tags in the heads; writes their numbers and the first entries of their
-    chains.
+    """Find the rows that can have a match, by the tags in the heads.
 
-    Rows are numbered from `first_row` on. Returns the number of candidates.
+    Writes the numbers of these candidates and the first entries of their chains. Rows are numbered from `first_row` on.
+    Returns the number of candidates.
     """
     count = 0
     for i in range(keys.size):
@@ -114,8 +112,7 @@ def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any,
 def _follow_chains(
     keys: Any, candidates: Any, chain_entries: Any, candidate_count: Any, links: Any, entered_keys: Any, left_rows: Any, right_rows: Any
 ) -> tuple[Any, Any]:
-    """Follow the chains of all candidates, one link of each at a time, and write the pairs with equal keys, while there
-    is room.
+    """Follow the chains of all candidates, one link of each at a time, and write pairs with equal keys.
 
     Returns the number of pairs, and of candidates whose chains continue: these are moved to the front, with their next
     entries. A pair that does not match is overwritten by the next one, so that there is no branch to predict.
@@ -170,9 +167,9 @@ def find_next_pairs(
     left_rows: Any,
     right_rows: Any,
 ) -> tuple[Any, Any, Any]:
-    """Find pairs as `find_matching_pairs` does, but return after the first step (one link of each chain) that finds
-    some.
+    """Find pairs as `find_matching_pairs` does, but return after the first step that finds any.
 
+    A step follows one link of each candidate's chain.
     `left_rows` and `right_rows` have room for as many pairs as there are candidates.
     """
     pairs = np.int64(0)
@@ -215,8 +212,9 @@ def drop_marked_candidates(candidates: Any, chain_entries: Any, candidate_count:
 
 
 def keep_equal_pairs(left: Column, right: Column, left_rows: Any, right_rows: Any) -> int:
-    """Of pairs of row numbers, move those whose values are equal to the front of both arrays, in order; returns their
-    number.
+    """Of pairs of row numbers, move those whose values are equal to the front of both arrays, in order.
+
+    Returns their number.
     """
     if left.offsets is not None:
         return int(_keep_equal_byte_strings(left.values, left.offsets, right.values, right.offsets, left_rows, right_rows))
@@ -294,8 +292,7 @@ def gather_values(values: Any, row_numbers: Any, out: Any) -> None:
 
 @compile_loop
 def gather_offsets(offsets: Any, row_numbers: Any, out: Any) -> None:
-    """Write the end offsets of the values of these rows to out[1:], as if they were stored end to end from out[0] on.
-    """
+    """Write the end offsets of the values of these rows to out[1:], for storing them end to end from out[0] on."""
     at = out[0]
     for i in range(row_numbers.size):
         row = np.uint64(row_numbers[i])

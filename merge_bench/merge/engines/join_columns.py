@@ -38,8 +38,7 @@ Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 
 @dataclass(frozen=True)
 class LibraryColumnMapping:
-    """The fields of both sides of a join and of its result, under the users' names and under the names that a library
-    gets.
+    """The fields of both sides of a join and of its result, under the users' names and under a library's names.
 
     Key number i is ``k{i}`` on both sides, column number i of the left table ``l{i}``, of the right one ``r{i}``.
     """
@@ -57,8 +56,9 @@ class LibraryColumnMapping:
         how: JoinKind,
         storage_type: Storage = as_integer_type,
     ) -> LibraryColumnMapping:
-        """Make the mapping for a join of tables with these fields and keys; `storage_type` gives the types that the
-        library needs.
+        """Make the mapping for a join of tables with these fields and keys.
+
+        `storage_type` gives the types that the library needs.
         """
         numbers = dict(zip(keys, library_key_names(len(keys)), strict=True))
         sides = {
@@ -112,8 +112,9 @@ def _reinterpret_as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa
 
 
 def text_as_binary_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return ``large_binary`` for text, because pandas cannot hash text that is not UTF-8; else what `as_integer_type`
-    does.
+    """Return ``large_binary`` for text, else the `as_integer_type`.
+
+    pandas cannot hash text that is not UTF-8.
     """
     return pa.large_binary() if pa.types.is_large_string(arrow_type) else as_integer_type(arrow_type)
 
@@ -174,8 +175,9 @@ def make_null_column(field: Field, count: int, out: BufferPool) -> Column:
 
 
 def gather_column_rows(columns_and_rows: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
-    """Make one column of rows from several columns, one after the other; each comes with its row numbers. `out` gives
-    the memory.
+    """Make one column of rows from several columns; each comes with its row numbers.
+
+    The rows follow one after the other, in memory from `out`.
     """
     edges = [0, *itertools.accumulate(rows.size for _, rows in columns_and_rows)]
     spans = list(itertools.pairwise(edges))

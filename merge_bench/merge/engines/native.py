@@ -52,9 +52,7 @@ _MatchedChunk: TypeAlias = tuple[Frame, slice]
 
 
 def hash_table_bits(rows: int) -> int:
-    """Return the number of bits of a slot number in the hash table of so many rows: for 1.25 × rows slots or more, at
-    least 16.
-    """
+    """Return the number of bits of a slot number in a hash table: for more than 1.25 × rows slots, at least 16."""
     return max(4, int(1.25 * rows).bit_length())
 
 
@@ -143,8 +141,9 @@ class BucketJoin:
         left_marks: Bytes | None,
         right_marks: Bytes | None,
     ) -> Iterator[Frame]:
-        """Yield the result rows of all pairs of matching rows, in pieces; matched rows are marked where marks are
-        given.
+        """Yield the result rows of all pairs of matching rows, in pieces.
+
+        Matched rows are marked where marks are given.
         """
         rows = sum(chunk.rows for chunk in left)
         if not rows:
@@ -190,8 +189,9 @@ class BucketJoin:
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
     def _key_columns_to_compare(self, side: Side, chunks: Sequence[Frame]) -> list[tuple[Column, int]]:
-        """Return the key columns whose values must still be compared when 64-bit words are equal, with their positions
-        on the other side.
+        """Return the key columns whose values must be compared, too, when 64-bit words are equal.
+
+        Each comes with the position of the key on the other side.
         """
         keys = zip(self._keys[side][self._compared], self._keys[side.opposite][self._compared], strict=True)
         return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
@@ -220,8 +220,7 @@ class BucketJoin:
         return self._hashes[: chunk.rows]
 
     def _contiguous_column(self, chunks: Sequence[Frame], position: int, scratch_name: str) -> Column:
-        """Return a column of several chunks as one; it stays valid until another column uses the same scratch memory.
-        """
+        """Return a column of several chunks as one, valid until another one uses the same scratch memory."""
         columns = [chunk.columns[position] for chunk in chunks]
         offsets = [column.offsets for column in columns if column.offsets is not None]
         valids = [column.valid for column in columns if column.valid is not None]
@@ -266,8 +265,9 @@ class BucketJoin:
     def _make_result_piece(
         self, left: Sequence[Frame], matched_chunks: Sequence[_MatchedChunk], left_rows: Array, right_rows: Array, out: BufferPool
     ) -> Frame:
-        """Make the result rows of all pairs found in these chunks, column by column, so that a left column stays in the
-        cache.
+        """Make the result rows of all pairs found in these chunks.
+
+        They are made column by column, so that a left column stays in the cache.
         """
         pairs = matched_chunks[-1][1].stop
         keys = dict(zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True))

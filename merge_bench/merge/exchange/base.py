@@ -174,7 +174,9 @@ class Exchange(ABC):
 
     @abstractmethod
     def connect(self, addresses: Sequence[bytes]) -> None:
-        """Connect to every other worker and exchange a first message with each; `addresses`: of all workers, by rank.
+        """Connect to every other worker and exchange a first message with each.
+
+        `addresses`: of all workers, by rank.
         """
 
     @abstractmethod
@@ -203,14 +205,11 @@ class Exchange(ABC):
         return {}
 
     def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        """Return the lanes that UCX selected for each peer, and the protocols of messages by size; empty without UCX.
-        """
+        """Return the lanes that UCX selected for each peer, and the protocols by message size; {} without UCX."""
         return {}
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters of the data plane's library since it was opened, by the library's names; {} if it has
-        none.
-        """
+        """Return the counters of the data plane's library since it was opened; {} if it has none."""
         return {}
 
     def barrier(self) -> float:
@@ -248,21 +247,22 @@ class MessageExchange(Protocol):
         """Reserve `count` operation numbers for `post_message`, the same on all workers; returns the first."""
 
     def post_message(self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool) -> PendingMessage:
-        """Start to send or receive one message; messages of one operation and sequence number between two ranks keep
-        order.
+        """Start to send or receive one message.
+
+        Messages of one operation and sequence number between two ranks keep order.
         """
 
     def progress(self) -> bool:
-        """Make UCX progress its transfers once, without the interpreter's lock; returns whether there was anything to
-        do.
+        """Make UCX progress its transfers once, without the interpreter's lock.
+
+        Returns whether there was anything to do.
         """
 
     def raise_if_failed(self, message: PendingMessage) -> None:
         """Raise `RunFailed` if a completed message failed."""
 
     def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
-        """Raise `RunFailed` if no byte has arrived for too long since `last_byte_time` (seconds of `time.monotonic`).
-        """
+        """Raise `RunFailed` if no byte has arrived for too long since `last_byte_time` (`time.monotonic`)."""
 
     def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
         """Stop waiting for these messages. They may still be in flight, so `close` does not free their memory."""
@@ -278,9 +278,7 @@ class PackedTable:
 
 @dataclass(frozen=True)
 class ShuffledTable:
-    """The packed chunks of one table that a worker received, its own included, and the seconds that receiving them
-    took.
-    """
+    """The packed chunks of one table that a worker received, its own included, and the seconds that took."""
 
     chunks: Sequence[Any]
     seconds: float

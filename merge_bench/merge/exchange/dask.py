@@ -45,8 +45,7 @@ Fields: TypeAlias = tuple[Sequence[Field], Sequence[Field]]
 
 
 def map_library_columns(fields: Fields, plan: Plan) -> LibraryColumnMapping:
-    """Make the mapping from the columns of two frames to the names and types that Dask's engine (pandas or cuDF) gets.
-    """
+    """Make the mapping from the columns of two frames to the names and types for pandas or cuDF below Dask."""
     return LibraryColumnMapping.for_join(*fields, plan.keys, plan.how, as_integer_type if _uses_cudf(plan) else decimal_as_binary_type)
 
 
@@ -157,8 +156,7 @@ def plan_dask_join(
 
 
 def start_dask_merge(left_keys: Sequence[Any], right_keys: Sequence[Any], worker_addresses: Sequence[str] | None, dataset_name: str) -> None:
-    """Submit Dask's merge from this worker, and publish the result's partitions as data set `dataset_name` for the
-    driver.
+    """Submit Dask's merge from this worker, and publish the result's partitions as data set `dataset_name`.
 
     `left_keys`, `right_keys`: Dask's keys of the frames' partitions. `worker_addresses`: of the workers that merge;
     None: all.

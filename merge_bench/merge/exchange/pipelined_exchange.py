@@ -97,10 +97,10 @@ class PipelinedExchange:
         sys.setswitchinterval(self._switch)
 
     def queue_piece(self, piece_number: int, parcels: Sequence[OutgoingParcel]) -> None:
-        """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the
-        exchange ends.
+        """Queue a piece to be sent: one parcel per worker, in rank order.
 
-        Raises the `RunFailed` with which the exchange has failed, if it has.
+        Its buffers must not change until the exchange ends. Raises the `RunFailed` with which the exchange has failed,
+        if it has.
         """
         self._handed_over.append((piece_number, parcels))
         if self._error is not None:

@@ -254,10 +254,10 @@ class RapidsmpfExchange(Exchange):
         return BufferResource(rmm_memory_resource(), periodic_spill_check=None, statistics=self._statistics)
 
     def _join_communicator(self, root_address: bytes | None) -> bytes:
-        """Make this worker's rapidsmpf communicator; returns its address on rank 0, which is the root, and b""
-        elsewhere.
+        """Make this worker's rapidsmpf communicator.
 
-        `root_address`: the address of rank 0's communicator; None on rank 0.
+        Returns its address on rank 0, which is the root, and b"" elsewhere. `root_address`: the address of rank 0's
+        communicator; None on rank 0.
         """
         try:
             from rapidsmpf.communicator.ucxx import get_root_ucxx_address, new_communicator

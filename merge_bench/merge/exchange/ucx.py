@@ -349,12 +349,11 @@ _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out",
 
 
 def describe_endpoint(endpoint_handle: int) -> str:
-    """Return the text that `ucp_ep_print_info` prints for an endpoint (`endpoint_handle`: the `ucp_ep_h` as an
-    integer).
+    """Return the text that `ucp_ep_print_info` prints for an endpoint.
 
-    It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
-    measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
-    memory type is listed once something was sent from it.
+    `endpoint_handle`: the `ucp_ep_h` as an integer. It reads existing tables, takes microseconds and changes nothing,
+    so it is called on the endpoints that are measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and
+    writes to the log of every endpoint.) A memory type is listed once something was sent from it.
     """
     libc, show = ctypes.CDLL(None), open_loaded_library("libucp").ucp_ep_print_info
     libc.fdopen.restype, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
@@ -413,8 +412,9 @@ def _parse_size(text: str) -> int | None:
 
 
 def _parse_protocol_v1_ranges(text: str) -> Iterator[SizeRange]:
-    """Yield the size ranges of UCX's protocols v1, from ``tag_send:
-    0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``.
+    """Yield the size ranges of UCX's protocols v1.
+
+    They are printed as ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``.
     """
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
@@ -472,8 +472,9 @@ def explain_missing_cuda_memory(version: str) -> str:
 
 
 def cancel_receive(request: Any) -> None:
-    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. A matched receive is not
-    cancelled.
+    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once.
+
+    A matched receive is not cancelled.
     """
     library = open_loaded_library("libucxx")
     # `Request::cancel` and its override; without them (another compiler or release) nothing is cancelled.

@@ -83,7 +83,9 @@ def deserialize_tables(data: bytes | None) -> list[pa.Table]:
 
 
 def combine_and_judge_checks(checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int) -> tuple[ResultCheck, str | None]:
-    """Add up the workers' checks; returns the sum, and a sentence about what is wrong with the result (None: nothing).
+    """Add up the workers' checks.
+
+    Returns the sum, and a sentence about what is wrong with the result (None: nothing).
     """
     total = sum(check.checksum for check in checks) % MODULUS
     whole = ResultCheck(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))

@@ -120,9 +120,7 @@ def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str
 
 
 def _time_as_integer_sql(column: str, stored: StoredColumn) -> tuple[str, str]:
-    """Return SQL for a stored time or duration as a 64-bit integer, and the unit of that integer (``s``, ``ms``,
-    ``us``, ``ns``).
-    """
+    """Return SQL for a stored time or duration as a 64-bit integer, and the unit of that integer, as ``ms``."""
     kind = stored.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
         days = f"({column}.date - DATE '1970-01-01')"
@@ -153,7 +151,9 @@ def read_duration_units(encoded_schema: bytes) -> dict[str, str]:
 
 
 def find_top_level_columns(schema_elements: Sequence[Mapping[str, Any]]) -> list[StoredColumn]:
-    """Return the top-level columns of a Parquet schema, given its elements, root first; a nested column counts as one.
+    """Return the top-level columns of a Parquet schema, given its elements, root first.
+
+    A nested column counts as one.
     """
     pattern = re.compile(r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)")
     columns, position = [], 1
@@ -224,9 +224,7 @@ class LinkedTableFiles:
         self._partitions = self._partition_columns()
 
     def create_view(self, name: str, keys: Sequence[str], column_prefix: str, *, keys_only: bool) -> None:
-        """Create a view of all rows: key columns k0… and, unless `keys_only`, all columns as `column_prefix` and a
-        number.
-        """
+        """Create a view of all rows: key columns k0… and, unless `keys_only`, all columns, numbered after a prefix."""
         by_name = {column.field.name: column for column in self._side.columns}
         wanted = {f"k{number}": by_name[key] for number, key in enumerate(keys)}
         if not keys_only:
@@ -257,8 +255,9 @@ class LinkedTableFiles:
             raise LogicalTypesRefused(raw)
 
     def _needs_untyped_read(self, group: FileGroup, file_number: int, column: TableColumn, keys: Sequence[str]) -> bool:
-        """Whether DuckDB can read a file's column only without its logical type; raises an error if it cannot read it
-        at all.
+        """Whether DuckDB can read a file's column only without its logical type.
+
+        Raises an error if it cannot read it at all.
         """
         place = group.find_column(column.source)
         if place is None:
@@ -369,8 +368,7 @@ class LinkedTableFiles:
         return FileGroup(folder, tuple(file_numbers), columns)
 
     def _partition_columns(self) -> dict[str, tuple[StoredColumn, pa.Array]]:
-        """Return each Hive partition as a column with its value for every file: 32-bit integers if all are, else text.
-        """
+        """Return each Hive partition as a column with a value for every file: int32 if possible, else text."""
         names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
         columns = {}
         for number, name in enumerate(names):
@@ -418,8 +416,9 @@ def _escape_glob_characters(path: str) -> str:
 
 
 def _query_error_message(query: str, parameters: Sequence[Any] = ()) -> str | None:
-    """Run a query in a new database, since some errors end a database; returns the error's message, None if there is
-    none.
+    """Run a query in a new database, since some errors end a database.
+
+    Returns the error's message, None if there is none.
     """
     with duckdb.connect() as connection:
         try:
@@ -484,8 +483,9 @@ def _strip_element_types(data: bytes, position: int, columns: Collection[bytes])
 
 
 def _read_thrift_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
-    """Read the fields of a Thrift struct: number, type, start and end of each value; also returns where the struct
-    ends.
+    """Read the fields of a Thrift struct: number, type, start and end of each value.
+
+    Also returns where the struct ends.
     """
     fields: list[tuple[int, int, int, int]] = []
     number = 0

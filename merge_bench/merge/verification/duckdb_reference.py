@@ -199,9 +199,7 @@ def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind =
 
 
 def _add_signed_count(output_fields: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
-    """Return the rows with comparable values and numbered column names, plus a column `count` that is `sign` in every
-    row.
-    """
+    """Return the rows with comparable values and numbered names, and a column `count` that is always `sign`."""
     columns = []
     for column, field in zip(table.columns, output_fields, strict=True):
         if field.is_floating:  # one NaN, one zero
@@ -279,8 +277,9 @@ def _open_duckdb_views(spec: TableSpec, untyped: UntypedColumns, *, keys_only: b
 
 
 def _retry_with_untyped_columns(run_query: Callable[[UntypedColumns], _QueryResult]) -> _QueryResult:
-    """Call `run_query`; each time DuckDB refuses values of some columns, call it again with these read without logical
-    types.
+    """Call `run_query` until DuckDB refuses no values.
+
+    Columns with values that it refused are read without their logical types in the next call.
     """
     raw: dict[str, frozenset[str]] = {}
     while True:

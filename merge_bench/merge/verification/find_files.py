@@ -68,9 +68,7 @@ def _local_path(path: str) -> Path:
 
 
 def _matching_paths(folder: str, pattern: Sequence[str], enclosing_folders: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the paths below an existing folder that match a pattern, given in its parts; ``**`` is any number of
-    folders.
-    """
+    """Yield the paths below a folder that match a pattern, given in its parts; ``**`` is any number of folders."""
     names, enclosing_folders = _list_folder(folder, enclosing_folders)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
@@ -117,10 +115,10 @@ def _list_folder(folder: str, enclosing_folders: frozenset[str]) -> tuple[list[s
 
 
 def _accept_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
-    """Return a list with this file, or an empty one if it is no data file; raises an error if it is damaged or
-    unreadable.
+    """Return a list with this file, or an empty one if it is no data file.
 
-    `named_by_user`: the user named the file itself, so it cannot be left out.
+    Raises an error if it is damaged or unreadable. `named_by_user`: the user named the file itself, so it cannot be
+    left out.
     """
     try:
         kind = os.stat(file)
@@ -142,9 +140,7 @@ def _accept_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
 
 
 def _refuse_table_format(folder: str) -> None:
-    """Raise `UsageError` for a folder of a table format with a log (Delta Lake, Hudi, Iceberg), which says which files
-    count.
-    """
+    """Raise `UsageError` for a folder of Delta Lake, Hudi or Iceberg, whose log says which files count."""
     below: tuple[str, ...] = ()
     for place in (Path(folder), *Path(folder).parents):
         name = next((LOGS[log] for log in LOGS if (place / log).is_dir()), None)

@@ -25,7 +25,9 @@ Make = Callable[[Path, Sequence[str]], object]
 
 @dataclass(frozen=True)
 class BenchmarkQuestion:
-    """A question of a benchmark: the merge of two of its tables; `how`: a value of ``--how``, None if any is allowed.
+    """A question of a benchmark: the merge of two of its tables.
+
+    `how`: a value of ``--how``, None if any is allowed.
     """
 
     name: str

@@ -96,8 +96,7 @@ def _shuffled_positions(numbers: Numbers, count: int, seed: int) -> Numbers:
 
 
 def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
-    """Return the Parquet files of the h2o tables called `names`; they are made if they do not exist. `rows`: of table
-    x.
+    """Return the Parquet files of the h2o tables called `names`, made if they do not exist; `rows`: of table x.
 
     It raises what `make_tables_once` raises.
     """

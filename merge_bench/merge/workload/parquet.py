@@ -93,8 +93,7 @@ def find_table_files(table: str) -> TableFiles:
 
 
 def _split_at_pattern(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split a table's path: the longest part that exists, as an absolute path, and the parts of the pattern after it.
-    """
+    """Split a table's path: the longest part that exists, made absolute, and the parts of the pattern after it."""
     local = path
     if "://" in path:
         address = urlsplit(path)
@@ -227,8 +226,7 @@ def _parquet_problem(path: str, size: int) -> str | None:
 
 
 def _hive_partitions(file: str, base: str) -> Partitions:
-    """Return the Hive partitions (name, value) in the names of the folders between `base` and a file, outermost first.
-    """
+    """Return the Hive partitions (name, value) in the folder names between `base` and a file, outermost first."""
     values: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
@@ -277,8 +275,7 @@ class FooterColumn:
 
 @dataclass(frozen=True)
 class TableFooters:
-    """The content of the footers of a table: its files, its columns as they first occur, and its row groups that have
-    rows.
+    """The content of a table's footers: its files, its columns as they first occur, and row groups that have rows.
 
     `names`: of all columns, including those that are not read. `constants`: for each file the columns that it does not
     contain, with the value of all of its rows: that of a Hive partition, or None. `fingerprint`: equal for equal
@@ -297,8 +294,7 @@ class TableFooters:
 
 @dataclass
 class _FileFooter:
-    """One file's footer, with its columns by name: types as stored and canonical, and positions among the leaf columns.
-    """
+    """One file's footer, with its columns by name: types as stored and canonical, positions among leaf columns."""
 
     file: TableFile
     metadata: pq.FileMetaData

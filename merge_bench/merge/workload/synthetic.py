@@ -39,8 +39,7 @@ ROUNDS = 4
 
 @compile_inline
 def _permute_number(number: Any, rows: Any, root: Any, cipher_key: Any) -> Any:
-    """Permute a number of [0, rows) by a Feistel network over root × root ≥ rows, repeated until it gives a number <
-    rows.
+    """Permute a number of [0, rows) by a Feistel network over root × root ≥ rows, repeated until it is < rows.
 
     Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002).
     """
@@ -111,8 +110,7 @@ def _left_checksum_term(row: Any) -> Any:
 
 @compile_loop
 def add_expected_left_rows(first_row: int, keys: Any, matches: int, marks: Any, matched: bool, expected: Any) -> None:
-    """Add the number and checksum of the left rows with a match (or, if `matched` is false, without one) to `expected`.
-    """
+    """Add number and checksum of the left rows with a match (or, if `matched` is false, without) to `expected`."""
     m = np.uint64(matches)
     for k in range(keys.size):
         if _left_key_has_match(np.uint64(keys[k]), m, marks) == matched:
@@ -149,8 +147,9 @@ def check_left_only_rows(
 
 @compile_loop
 def check_right_only_rows(keys: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any) -> None:
-    """Check result rows that have right columns only, which must have no match; adds to `totals` as
-    `check_left_only_rows`.
+    """Check result rows that have right columns only, which must have no match.
+
+    Adds to `totals` as `check_left_only_rows`.
     """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
@@ -327,8 +326,7 @@ def _feistel_root(rows: int) -> int:
 
 
 def _zipf_parameters(spec: SyntheticSpec) -> Any:
-    """Return exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; s = 0 stands for no skew.
-    """
+    """Return exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; 0 means no skew."""
     s = spec.zipf
     return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
 

@@ -435,8 +435,7 @@ def _load_side_rows(side: TableSide, rank: int) -> Frame:
 def _plan_table_side(
     path: str, footers: parquet.TableFooters, column_names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
-    """Plan one table of a merge: its columns, and the row groups of each worker; `column_names`: those in the result.
-    """
+    """Plan one table of a merge: its columns, named `column_names` in the result, and each worker's row groups."""
     columns = []
     for column, name in zip(footers.columns, column_names, strict=True):
         kind = key_types.get(column.name, column.type)
