@@ -243,7 +243,7 @@ def _column_to_array(field: Field, column: Column, rows: int) -> pa.Array:
 
 
 def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
-    """Unpack bits start…start+rows-1 of an Arrow buffer to a byte each."""
+    """Unpack bits start…start+rows-1 of an Arrow buffer to one byte each."""
     packed = buffer_as_array(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 

@@ -198,10 +198,11 @@ def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: 
             positions[bucket] = at + np.uint64(1)
 
 
-# Scatter by whole lines. The loop collects rows for each bucket in `collected_rows`, which stays in the cache, and writes them to
-# memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory first. A row's
-# values lie side by side, so that collecting it touches one line or two, not one for each column. Two lines of a column
-# at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they are.
+# Scatter by whole lines. The loop collects rows for each bucket in `collected_rows`, which stays in the cache, and
+# writes them to memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory
+# first. A row's values lie side by side, so that collecting it touches one line or two, not one for each column. Two
+# lines of a column at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they
+# are.
 # The first lines of a bucket may begin with rows of another bucket, and the last ones may not be full. Of these the
 # loop writes only the bucket's own rows, with plain stores. `starts` are the positions at the beginning. `out` is
 # aligned to `LINE` bytes, and gaps are whole lines.

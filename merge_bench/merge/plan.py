@@ -299,7 +299,7 @@ def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host:
         return synthetic_worker_bytes(dataclasses.replace(plan, workload=table, workers=workers))
 
     def workers_that_fit(thousand_rows: int) -> int:
-        """The largest number of workers on this host that fit with ``1000 * thousands`` rows per chunk."""
+        """The largest number of workers on this host that fit with ``1000 * thousand_rows`` rows per chunk."""
         return (
             bisect_right(range(workers_here), available_bytes, lo=1, key=lambda here: here * bytes_per_worker(thousand_rows, here))
             - 1

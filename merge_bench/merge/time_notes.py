@@ -44,7 +44,7 @@ class TimelineNotes:
         self._batches[batch_key] = [begin, end, size]
 
     def add_span(self, name: str, begin: float, end: float) -> None:
-        """Note when a phase or a barrier began and ended."""
+        """Note when a phase or a barrier, called `name`, began and ended."""
         self.count += 1
         self.spans.append((name, begin, end))
 

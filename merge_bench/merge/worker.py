@@ -65,7 +65,7 @@ class StepResource(Protocol):
 
 @dataclass
 class LaunchState:
-    """The state that a worker keeps between the steps of one launch."""
+    """The state of one launch that a worker keeps between steps: plan, frames, engine and data plane."""
 
     rank: int
     plan: Plan
@@ -96,7 +96,7 @@ class LaunchState:
         return self.check_result_part(read_result_part(path, output), abort)
 
     def check_result_part(self, pieces: Iterable[pa.Table], abort: AbortFlag) -> ResultCheck:
-        """Check this worker's part of the result; the memory that this takes is not counted."""
+        """Check this worker's part of the result; the memory that the check takes is not counted as the merge's."""
         self.meter.pause()
         try:
             return check_result(self.plan, pieces, abort)
@@ -324,7 +324,7 @@ def describe_process(engine: str | None, exchange: str | None, variables: Sequen
 
 
 def make_cuda_context() -> None:
-    """Make the CUDA context on this worker's GPU. Every later step binds it in its thread."""
+    """Make the CUDA context on this worker's GPU; every later step binds it in its thread."""
     gpu_memory.bind_cuda_context()
     current_plugin().uses_gpu = True
 
@@ -389,7 +389,7 @@ def open_ucx(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
 
 
 def connect_peers(addresses: Sequence[bytes]) -> ConnectionReport:
-    """Connect to all other workers, whose addresses are in rank order."""
+    """Connect to all other workers; `addresses`: of all workers, in rank order."""
     exchange = current_plugin().exchange
     exchange.connect(addresses)
     return ConnectionReport(exchange.effective_config, exchange.measure_barrier_seconds())
@@ -496,7 +496,7 @@ def _send_measurements(plugin: MergeWorker, measurements: list[tuple[int, Worker
 
 
 def verify_result() -> ResultCheck:
-    """Check this worker's rows of the last result."""
+    """Check this worker's rows of the last merge's result."""
     plugin = current_plugin()
     return plugin.launch_state.check_result_part(plugin.merger.engine.result_tables(), plugin.abort)
 
@@ -520,7 +520,7 @@ def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> R
 
 
 def measure_link(rounds: int) -> list[TransferTotals]:
-    """Repeat only the exchange of the last iteration, `rounds` times; returns bytes and seconds of each."""
+    """Repeat only the exchange of the last iteration `rounds` times; returns bytes and seconds of each round."""
     plugin = current_plugin()
     merger, keeper, transfers = plugin.merger, plugin.launch_state.timelines, list[TransferTotals]()
     for _ in range(rounds):
@@ -563,5 +563,5 @@ def report_memory() -> WorkerMemory:
 
 
 def close_launch() -> None:
-    """Free the data and connections of a launch; needed on clusters that keep running."""
+    """Free the data and connections of a launch, on clusters that keep running."""
     release_launch(current_plugin())

@@ -86,7 +86,7 @@ def choose_auto_engine(*, has_gpus: bool, needs_dask: bool = False) -> EngineDes
 
 
 def engine_choices() -> tuple[str, ...]:
-    """All values of ``--engine``: ``auto`` and the names of the engines."""
+    """Return all values of ``--engine``: ``auto`` and the names of the engines."""
     return ("auto", *engine_names())
 
 

@@ -21,7 +21,7 @@ class Side(Enum):
 
     @property
     def opposite(self) -> Side:
-        """The opposite side."""
+        """The other side of the merge: right for left, and left for right."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
 
 
@@ -78,7 +78,8 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True)
 class JoinShape:
-    """The description of a join on which all workers agree before any row is sent: fields, keys, sizes."""
+    """The description of a join that is the same on all workers but for the rank: fields, keys, row counts, join kind.
+    """
 
     left: tuple[Field, ...]
     right: tuple[Field, ...]
@@ -109,7 +110,7 @@ class JoinShape:
 
     @property
     def stationary_side(self) -> Side | None:
-        """The side whose rows stay on their workers in a broadcast; None in a shuffle."""
+        """The side that is not sent in a broadcast, whose rows stay on their workers; None in a shuffle."""
         return None if self.sent is None else self.sent.opposite
 
     @property
@@ -124,7 +125,7 @@ class JoinShape:
 
     @property
     def output_fields(self) -> tuple[Field, ...]:
-        """The fields (columns) of the result."""
+        """The fields (columns) of the join's result."""
         return self.how.output_fields(self.left, self.right, self.keys)
 
 
@@ -162,7 +163,7 @@ class Engine(Protocol):
         """Store this worker's chunks of the left and the right frame, for all iterations."""
 
     def parcel_header_bytes(self, side: Side) -> int:
-        """The length in bytes of every parcel header of a side, the same on all workers."""
+        """Return the length in bytes of every parcel header of a side, the same on all workers."""
 
     def begin_iteration(self) -> None:
         """Free the result of the last iteration and prepare the buffers of the next one."""
@@ -187,13 +188,13 @@ class Engine(Protocol):
         """Join the rows that this worker received with those that it kept; returns the number of result rows."""
 
     def received_row_counts(self) -> dict[str, int]:
-        """The number of rows of ``left`` and ``right`` that this worker had to join, its own included."""
+        """Return how many rows of ``left`` and ``right`` this worker joins, its own included."""
 
     def result_tables(self) -> Iterator[pa.Table]:
         """Yield the rows of the result as Arrow tables in host memory, for verification."""
 
     def peak_device_bytes(self) -> int | None:
-        """The peak device memory of the engine, in bytes; None for engines in host memory."""
+        """Return the peak device memory of the engine, in bytes; None for engines in host memory."""
 
 
 AllGather: TypeAlias = Callable[[Bytes], list[Bytes]]
@@ -281,4 +282,4 @@ class PipelinedEngine(Engine, Protocol):
         """Join the buckets of one part of both frames, and add the rows to the result."""
 
     def result_row_count(self) -> int:
-        """The number of rows that the result has so far."""
+        """Return the number of rows of the result as far as it has been joined."""

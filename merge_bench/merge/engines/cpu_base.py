@@ -243,7 +243,9 @@ class HostEngine:
 
     @property
     def pieces(self) -> tuple[FramePiece, ...]:
-        """The first rows of the left chunk, then the rest of it and the right chunk, each by ranges of buckets."""
+        """The pieces to send: first rows of the left chunk, then its other rows and the right chunk by ranges of
+        buckets.
+        """
         heads = [FramePiece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
         return (*heads, *(FramePiece(side, part) for side in Side for part in range(self.join_part_count)))
 
@@ -309,7 +311,7 @@ class HostEngine:
                     self._without_key.append(make_unmatched_result(self.shape, side, [(chunk, rows)], self._alone))
 
     def _empty_parcel_lists(self) -> dict[Side, dict[int, list[Parcel]]]:
-        """An empty list of parcels for each side and each part."""
+        """Return an empty list of parcels for each side and each part."""
         return {side: {part: [] for part in range(WHOLE, self.join_part_count)} for side in Side}
 
     def _split_chunk_into_parcels(self, side: Side, parts: Sequence[int], row_range: tuple[int, int] | None = None) -> list[list[Parcel]]:

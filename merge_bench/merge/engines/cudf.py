@@ -339,7 +339,7 @@ class CudfEngine:
         return {side.value: rows for side, rows in self._joined.items()}
 
     def result_tables(self) -> Iterator[pa.Table]:
-        """The result as Arrow tables of at most `piece_rows` rows; one empty table if there are no rows."""
+        """Yield the result as Arrow tables of at most `piece_rows` rows; one empty table if there are no rows."""
         schema = arrow_schema(self.shape.output_fields)
         whole = [] if self._result is None else [self._result, *self._without_key]
         tables = [table for table in whole if table.num_rows()]

@@ -247,7 +247,7 @@ class BucketJoin:
         return self._scratch_bytes(scratch_name, sum(chunk.nbytes for chunk in arrays)).view(arrays[0].dtype)
 
     def _scratch_bytes(self, scratch_name: str, size: int) -> Bytes:
-        """Scratch memory of `size` bytes, the same for every call with this name."""
+        """Return scratch memory of `size` bytes, the same memory for every call with this name."""
         if scratch_name not in self._rooms or self._rooms[scratch_name].size < size:
             self._rooms[scratch_name] = allocate_aligned_bytes(size)
         return self._rooms[scratch_name][:size]

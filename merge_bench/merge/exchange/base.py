@@ -46,7 +46,7 @@ class AbortFlag:
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the run was aborted."""
+        """Whether the flag is set: the run was aborted."""
         return self._reason is not None
 
     def is_aborted_or_orphaned(self, heartbeat_limit: float) -> bool:
@@ -63,7 +63,7 @@ class AbortFlag:
         return silent_seconds >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
 
     def raise_if_aborted(self) -> None:
-        """Raise `RunFailed` if the run was aborted."""
+        """Raise `RunFailed` with the reason if the run was aborted."""
         reason = self._reason
         if reason is not None:
             raise RunFailed(reason)
@@ -94,7 +94,7 @@ def longest_message_bytes(workers: int, message_bytes: int) -> int:
 
 @dataclass
 class FrameTransfer:
-    """The bytes and seconds in which one worker exchanged the rows of one frame."""
+    """The bytes that one worker sent and received of one frame, and the seconds that took."""
 
     sent_bytes: int = 0
     seconds: float = 0.0  # of the interval in which transfers were in flight
@@ -132,7 +132,7 @@ class TransferTimer:
         self._count, self._since = 0, 0.0
 
     def begin_transfer(self, now: float) -> None:
-        """Count a transfer that begins at `now` (seconds of a clock)."""
+        """Count a transfer as in flight from `now` on (seconds of a clock)."""
         if self.first is None:
             self.first = now
         if self._count == 0:
@@ -140,7 +140,7 @@ class TransferTimer:
         self._count += 1
 
     def end_transfer(self, now: float) -> None:
-        """Count a transfer that ends at `now` (seconds of a clock)."""
+        """Count a transfer as ended at `now` (seconds of a clock)."""
         self._count -= 1
         self.last = now
         if self._count == 0:
@@ -233,7 +233,7 @@ class Exchange(ABC):
 
 @runtime_checkable
 class MessageExchange(Protocol):
-    """A data plane that sends and receives single messages, as a `PipelinedExchange` needs."""
+    """A data plane that sends and receives single messages, as a `PipelinedExchange` requires."""
 
     workers: int
     message_bytes: int
@@ -259,13 +259,13 @@ class MessageExchange(Protocol):
         """
 
     def raise_if_failed(self, message: PendingMessage) -> None:
-        """Raise `RunFailed` if a completed message failed."""
+        """Raise `RunFailed` if a completed message ended with an error."""
 
     def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
         """Raise `RunFailed` if no byte has arrived for too long since `last_byte_time` (`time.monotonic`)."""
 
     def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
-        """Stop waiting for these messages. They may still be in flight, so `close` does not free their memory."""
+        """Stop waiting for messages that may still be in flight; `close` does not free their memory."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class ShuffledTable:
 
 @runtime_checkable
 class TableExchange(Protocol):
-    """A data plane that partitions, sends and concatenates whole tables by itself."""
+    """A data plane that partitions, sends and concatenates whole tables."""
 
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         """Partition a table by the hash of its key columns (`keys`: their positions), and pack the rows for each rank.

@@ -48,12 +48,12 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def benchmark_workload_names() -> tuple[str, ...]:
-    """The names of the workloads that are benchmarks: they have questions."""
+    """Return the names of the workloads that are benchmarks, which have questions."""
     return tuple(workload.name for workload in workloads() if workload.attribute is not None)
 
 
 def resizable_workload_names() -> tuple[str, ...]:
-    """The names of the workloads whose tables ``--rows`` makes smaller or larger."""
+    """Return the names of the workloads whose tables ``--rows`` makes smaller or larger."""
     return tuple(workload.name for workload in workloads() if workload.rows)
 
 
@@ -66,7 +66,7 @@ def import_benchmark(name: str) -> Any:
 
 
 def workload_choices() -> tuple[str, ...]:
-    """All values of ``--workload``: ``auto`` and the names of the workloads."""
+    """Return all values of ``--workload``: ``auto`` and the names of the workloads."""
     return (AUTO, *(workload.name for workload in workloads()))
 
 

@@ -369,7 +369,7 @@ def assign_row_groups(row_groups: Sequence[parquet.RowGroup], workers: int) -> l
 
 
 def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
-    """Read one worker's rows of the left and the right table: its own row groups and no others.
+    """Read one worker's chunks of the left and the right table, from its own row groups.
 
     Raises `UsageError` if a file differs from the plan, or if a value does not fit the type in which both sides' keys
     are compared, or that of all files of its table, and `RunFailed` if a file cannot be read.
