@@ -78,8 +78,7 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True)
 class JoinShape:
-    """The description of a join that is the same on all workers but for the rank: fields, keys, row counts, join kind.
-    """
+    """The description of a join, the same on all workers but for the rank: fields, keys, row counts, join kind."""
 
     left: tuple[Field, ...]
     right: tuple[Field, ...]

@@ -203,7 +203,7 @@ class HostEngine:
         return {side: [_outgoing_parcel(parcel) for parcel in parcels] for side, parcels in split.items()}
 
     def _broadcast_chunk(self, sent_side: Side) -> dict[Side, list[OutgoingParcel]]:
-        """Make parcels for a broadcast: the whole chunk of one side for every worker, and empty ones of the other side."""
+        """Make parcels for a broadcast: one side's whole chunk for every worker, and empty ones of the other side."""
         (whole,), _ = self._split_chunk_into_parcels(sent_side, [WHOLE])[0], self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE])
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
         nothing = OutgoingParcel(np.zeros(self.parcel_header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
@@ -243,9 +243,7 @@ class HostEngine:
 
     @property
     def pieces(self) -> tuple[FramePiece, ...]:
-        """The pieces to send: first rows of the left chunk, then its other rows and the right chunk by ranges of
-        buckets.
-        """
+        """The pieces to send: first rows of the left chunk, then its rest and the right chunk by ranges of buckets."""
         heads = [FramePiece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
         return (*heads, *(FramePiece(side, part) for side in Side for part in range(self.join_part_count)))
 

@@ -1,8 +1,8 @@
 """cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
-Frames stay in device memory from `load_chunks` to `result_tables`. The partition of a chunk leaves each worker's rows of a column in
-one run. A column of fixed width without nulls is sent as it lies, and received at its place in the whole column. The
-other columns of a parcel are packed into one run more; a header says what travels.
+Frames stay in device memory from `load_chunks` to `result_tables`. The partition of a chunk leaves each worker's rows
+of a column in one run. A column of fixed width without nulls is sent as it lies, and received at its place in the whole
+column. The other columns of a parcel are packed into one run more; a header says what travels.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
 is drained wherever memory changes hands: in `partition_chunks`, before UCX reads the parcels; in
