@@ -102,7 +102,9 @@ class QueueExchange(Exchange):
         self._peer_ends = {peer: self._ends_by_address[addresses[peer]] for peer in self.peers}
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = FrameTransfer(), time.perf_counter()
         for peer, buffer in sends.items():

@@ -14,7 +14,7 @@ from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import ExpectedWorkerResult
 from merge_bench.merge.workload.benchmarks import BenchmarkQuestion
-from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables, mean_row_bytes
+from merge_bench.merge.workload.tables import TableSpec, load_chunk, mean_row_bytes, plan_tables
 
 SIDES = ("left", "right")
 

@@ -92,7 +92,9 @@ class _DaskMerge:
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
-    def _check_result_partitions(self, step: Callable[..., ResultCheck], arguments: Iterable[tuple[Any, ...]]) -> list[ResultCheck]:
+    def _check_result_partitions(
+        self, step: Callable[..., ResultCheck], arguments: Iterable[tuple[Any, ...]]
+    ) -> list[ResultCheck]:
         """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]

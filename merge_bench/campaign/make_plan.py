@@ -39,8 +39,8 @@ from merge_bench.merge.exchange import find_data_plane, format_plane_names
 from merge_bench.merge.plan import (
     BROADCAST,
     SHUFFLE,
-    RowDistribution,
     Plan,
+    RowDistribution,
     check_broadcast_possible,
     check_memory_fits,
     choose_distribution,
@@ -188,7 +188,9 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
     if options.protocol == AUTO and scheduler_client.dask_requires_encryption():
         return "tls"
     if options.protocol == AUTO:
-        open_anyway = options.insecure if others_connect else not find_data_plane(options.exchange).workers_exchange_rows
+        open_anyway = (
+            options.insecure if others_connect else not find_data_plane(options.exchange).workers_exchange_rows
+        )
         return "tcp" if open_anyway else "tls"
     if others_connect and options.protocol != "tls" and not options.insecure:
         what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
@@ -203,7 +205,9 @@ def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
     """
     dask = not find_data_plane(options.exchange).workers_exchange_rows
     engine = (
-        engines.choose_auto_engine(has_gpus=gpus, needs_dask=dask) if options.engine == AUTO else engines.describe_engine(options.engine)
+        engines.choose_auto_engine(has_gpus=gpus, needs_dask=dask)
+        if options.engine == AUTO
+        else engines.describe_engine(options.engine)
     )
     if dask and engine.dask_backend is None:
         others = " or ".join(other.name for other in engines.engine_descriptions() if other.dask_backend is not None)

@@ -136,7 +136,9 @@ class DataPlaneMerge:
         """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
         share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
-        costs = self._session.workers.run_on_all(worker.run_merge_iterations, 0, count, warmup=warmup, verify=every, timeline_share=share)
+        costs = self._session.workers.run_on_all(
+            worker.run_merge_iterations, 0, count, warmup=warmup, verify=every, timeline_share=share
+        )
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
@@ -474,7 +476,14 @@ def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
-    merge = plan.workers, plan.engine, plan.keys, plan.distribution.distribution_name, (rows // plan.workers).bit_length(), shape
+    merge = (
+        plan.workers,
+        plan.engine,
+        plan.keys,
+        plan.distribution.distribution_name,
+        (rows // plan.workers).bit_length(),
+        shape,
+    )
     return json.dumps([*processor, here, *merge, code])
 
 

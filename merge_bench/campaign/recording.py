@@ -27,7 +27,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification import MODULUS, ResultCheck, deserialize_tables, combine_and_judge_checks
+from merge_bench.merge.verification import MODULUS, ResultCheck, combine_and_judge_checks, deserialize_tables
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (

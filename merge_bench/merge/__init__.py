@@ -12,7 +12,9 @@ Member = TypeVar("Member")
 
 
 @functools.cache
-def read_registry(folders: Sequence[str], constant_name: str, member_class: Callable[..., Member]) -> tuple[Member, ...]:
+def read_registry(
+    folders: Sequence[str], constant_name: str, member_class: Callable[..., Member]
+) -> tuple[Member, ...]:
     """Return the members of a registry, which the Python files in `folders` declare.
 
     A declaration is ``constant_name = member_class(…)`` with literal arguments. The declarations are read from the

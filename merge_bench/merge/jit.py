@@ -71,7 +71,9 @@ def copy_bytes(typing: Any, data: Any, start: Any, size: Any, out: Any, out_star
 
 
 @_emitted
-def store_cache_lines(typing: Any, columns: Any, rows: Any, first_row: Any, out: Any, out_start: Any, gaps: Any, gap_index: Any) -> Any:
+def store_cache_lines(
+    typing: Any, columns: Any, rows: Any, first_row: Any, out: Any, out_start: Any, gaps: Any, gap_index: Any
+) -> Any:
     """Transpose some collected rows: store 64 bytes of each column to its place in `out`, past the caches, unchecked.
 
     Column c goes to out[out_start + gaps[gap_index + c]:]. `columns`: a tuple of as many arrays as a row has values.

@@ -16,7 +16,14 @@ import numpy as np
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe_engine
-from merge_bench.merge.engines.base import Engine, FilteringEngine, OutgoingParcel, PipelinedEngine, Side, TableExchangingEngine
+from merge_bench.merge.engines.base import (
+    Engine,
+    FilteringEngine,
+    OutgoingParcel,
+    PipelinedEngine,
+    Side,
+    TableExchangingEngine,
+)
 from merge_bench.merge.exchange import import_exchange_class
 from merge_bench.merge.exchange.base import (
     AbortFlag,
@@ -311,7 +318,9 @@ class PipelinedMerger(Merger):
 
     def _make_receive_buffer(self, piece_number: int, source_rank: int, header: Bytes) -> Any:
         piece = self.engine.pieces[piece_number]
-        room = self.engine.make_receive_buffer(piece, source_rank, header[: self.engine.parcel_header_bytes(piece.side)])
+        room = self.engine.make_receive_buffer(
+            piece, source_rank, header[: self.engine.parcel_header_bytes(piece.side)]
+        )
         self._rooms[piece_number, source_rank] = room
         return room
 

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
-from merge_bench.merge.memory import BufferPool, allocate_aligned_bytes, aligned_size
+from merge_bench.merge.memory import BufferPool, aligned_size, allocate_aligned_bytes
 
 _Item = TypeVar("_Item")
 Counts = npt.NDArray[np.int64]
@@ -233,7 +233,9 @@ class Partitioner:
             if field.has_variable_width:
                 counts.append(np.stack(list(run(partial(self._count_value_bytes, column, total), spans))))
         headers = np.stack([each.sum(axis=0).reshape(self.workers, self.buckets) for each in counts], axis=1)
-        layouts = [ParcelLayout.from_header(self.fields, _header_of_part(header, part)) for header in headers for part in runs]
+        layouts = [
+            ParcelLayout.from_header(self.fields, _header_of_part(header, part)) for header in headers for part in runs
+        ]
         rooms = [aligned_size(layout.size + layout.size // SLACK) for layout in layouts]
         whole = buffers.take_bytes(sum(rooms))
         bases = [0, *itertools.accumulate(rooms)]
@@ -255,7 +257,9 @@ class Partitioner:
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
         if all(partition_loops.can_hash_key_directly(*key) for key in keys):
-            _assign_plain_key_buckets([column.values[slice(*row_range)] for _, column in keys], total, self._ids[slice(*row_range)], counts)
+            _assign_plain_key_buckets(
+                [column.values[slice(*row_range)] for _, column in keys], total, self._ids[slice(*row_range)], counts
+            )
         else:
             hasher = partition_loops.RowHasher()
             for start in range(row_range[0], row_range[1], BLOCK):
@@ -271,7 +275,9 @@ class Partitioner:
 
         assert column.offsets is not None
         sums = np.zeros(total_buckets, np.int64)
-        partition_loops.count_bytes_per_bucket(column.offsets[row_range[0] : row_range[1] + 1], self._ids[slice(*row_range)], sums)
+        partition_loops.count_bytes_per_bucket(
+            column.offsets[row_range[0] : row_range[1] + 1], self._ids[slice(*row_range)], sums
+        )
         return sums
 
     def _fill_parcels(
@@ -301,7 +307,9 @@ class Partitioner:
                 fixed[column.values.dtype].append((column.values[span_rows], values_at))
             else:
                 offsets = column.offsets[row_range[0] : row_range[1] + 1]
-                write.write_columns(_value_length_blocks(offsets, ids), (values_at // 4 + rows)[None], parcel_memory.view(np.int32))
+                write.write_columns(
+                    _value_length_blocks(offsets, ids), (values_at // 4 + rows)[None], parcel_memory.view(np.int32)
+                )
                 data = (bytes_at + sizes.pop(0)).astype(np.uint64)
                 partition_loops.scatter_byte_strings(column.values, offsets, ids, data, parcel_memory)
             if field.nullable and column.valid is not None:
@@ -427,7 +435,9 @@ def _slice_variable_width(column: Column, start: int, stop: int, first_byte: int
     assert column.offsets is not None
     offsets = np.zeros(stop - start + 1, np.int64)
     np.cumsum(column.offsets[start:stop], out=offsets[1:])
-    return Column(column.values[first_byte:stop_byte], offsets, None if column.valid is None else column.valid[start:stop])
+    return Column(
+        column.values[first_byte:stop_byte], offsets, None if column.valid is None else column.valid[start:stop]
+    )
 
 
 def group_buckets(

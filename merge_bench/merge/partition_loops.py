@@ -16,10 +16,10 @@ import numpy.typing as npt
 from merge_bench.merge.frame import BLOCK, Column, Field, Frame
 from merge_bench.merge.jit import (
     LINE,
+    compile_inline,
     compile_loop,
     copy_bytes,
     fence_stores,
-    compile_inline,
     item_size,
     load_uint64,
     store_cache_lines,
@@ -209,7 +209,9 @@ def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: 
 
 
 @compile_loop
-def scatter_cache_lines(columns: Any, bucket_ids: Any, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any) -> None:
+def scatter_cache_lines(
+    columns: Any, bucket_ids: Any, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any
+) -> None:
     """Write rows to their buckets as `scatter_rows` does, but only full cache lines, past the caches.
 
     Rows of unfinished lines stay in `collected_rows`, which has `COLLECTED` bytes for each bucket and column.
@@ -229,9 +231,13 @@ def scatter_cache_lines(columns: Any, bucket_ids: Any, positions: Any, starts: A
             if (at & last) == last:
                 if at - last >= starts[bucket]:
                     for k in range(np.uint64(0), collected, line):
-                        store_cache_lines(columns, collected_rows, held + k * count, out, at - last + k, gaps, bucket * count)
+                        store_cache_lines(
+                            columns, collected_rows, held + k * count, out, at - last + k, gaps, bucket * count
+                        )
                 else:
-                    _write_collected_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), collected_rows, out, gaps)
+                    _write_collected_rows(
+                        starts[bucket], at + np.uint64(1), bucket, len(columns), collected_rows, out, gaps
+                    )
 
 
 @compile_loop
@@ -246,7 +252,9 @@ def write_partial_lines(columns: int, positions: Any, starts: Any, collected_row
 
 
 @compile_loop
-def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, collected_rows: Any, out: Any, gaps: Any) -> None:
+def _write_collected_rows(
+    first: Any, end: Any, bucket: Any, columns: int, collected_rows: Any, out: Any, gaps: Any
+) -> None:
     collected = np.uint64(COLLECTED) // item_size(collected_rows)
     count = np.uint64(columns)
     for k in range(first, end):

@@ -180,11 +180,20 @@ def bytes_between_workers(table_bytes: Mapping[Side, float], workers: int, sent_
     A shuffle sends (W - 1) ÷ W of all rows, a broadcast W - 1 times the side that is sent (`sent_side`; None: a
     shuffle). `table_bytes`: bytes of both sides over all workers.
     """
-    return sum(table_bytes.values()) * (workers - 1) / workers if sent_side is None else table_bytes[sent_side] * (workers - 1)
+    return (
+        sum(table_bytes.values()) * (workers - 1) / workers
+        if sent_side is None
+        else table_bytes[sent_side] * (workers - 1)
+    )
 
 
 def choose_distribution(
-    option_value: str, how: JoinKind, workers: int, table_bytes: Mapping[Side, float], *, incompatible_option: str | None
+    option_value: str,
+    how: JoinKind,
+    workers: int,
+    table_bytes: Mapping[Side, float],
+    *,
+    incompatible_option: str | None,
 ) -> RowDistribution:
     """Choose shuffle or broadcast: a broadcast sends the smaller side, and ``auto`` takes what sends fewer bytes.
 
@@ -206,7 +215,10 @@ def choose_distribution(
         return RowDistribution(reason=f"{incompatible_option} needs a shuffle")
     if not sides:
         return RowDistribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
-    whole, shuffled = bytes_between_workers(table_bytes, workers, sides[0]), bytes_between_workers(table_bytes, workers, None)
+    whole, shuffled = (
+        bytes_between_workers(table_bytes, workers, sides[0]),
+        bytes_between_workers(table_bytes, workers, None),
+    )
     reason = (
         f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"
@@ -301,7 +313,12 @@ def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host:
     def workers_that_fit(thousand_rows: int) -> int:
         """The largest number of workers on this host that fit with ``1000 * thousand_rows`` rows per chunk."""
         return (
-            bisect_right(range(workers_here), available_bytes, lo=1, key=lambda here: here * bytes_per_worker(thousand_rows, here))
+            bisect_right(
+                range(workers_here),
+                available_bytes,
+                lo=1,
+                key=lambda here: here * bytes_per_worker(thousand_rows, here),
+            )
             - 1
         )
 
@@ -309,7 +326,9 @@ def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host:
     wanted = -(-(rows or 0) // 1000)
     if bytes_per_worker(wanted, workers_here) <= share:
         return
-    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: bytes_per_worker(thousands, workers_here)) - 1
+    largest = (
+        bisect_right(range(wanted), share, lo=1, key=lambda thousands: bytes_per_worker(thousands, workers_here)) - 1
+    )
     if largest > 0:
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := workers_that_fit(wanted) or workers_that_fit(1)) > 0:

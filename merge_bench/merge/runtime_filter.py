@@ -25,7 +25,7 @@ import pyarrow as pa
 from merge_bench.merge.engines.base import AllGather, JoinShape, Side
 from merge_bench.merge.engines.join_columns import gather_column_rows
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Field, Frame
-from merge_bench.merge.jit import compile_loop, compile_inline, load_uint64
+from merge_bench.merge.jit import compile_inline, compile_loop, load_uint64
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.partition import divide_rows
 from merge_bench.merge.partition_loops import RowHasher, can_hash_key_directly, hash_first_key

@@ -55,7 +55,13 @@ class TimelineNotes:
             spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
             batches=[
                 Batch(
-                    side=piece_sides[piece], piece=piece, peer=peer, received=received, bytes=int(size), begin=begin, end=end
+                    side=piece_sides[piece],
+                    piece=piece,
+                    peer=peer,
+                    received=received,
+                    bytes=int(size),
+                    begin=begin,
+                    end=end,
                 )
                 for (piece, peer, received), (begin, end, size) in self._batches.items()
             ],

@@ -81,7 +81,11 @@ class LaunchState:
     guard: threading.Event = field(default_factory=threading.Event)
 
     def write_and_check_result_part(
-        self, pieces: Iterable[pa.Table], part_number: int, fields: tuple[Sequence[Field], Sequence[Field]], abort: AbortFlag
+        self,
+        pieces: Iterable[pa.Table],
+        part_number: int,
+        fields: tuple[Sequence[Field], Sequence[Field]],
+        abort: AbortFlag,
     ) -> ResultCheck:
         """Write one part of the result to the plan's folder, and check the rows that can be read back from it.
 
@@ -167,7 +171,9 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
         Native code that hangs checks no flag.
         """
-        timer = threading.Timer(seconds, self.send_event, ("stuck",), {"how": f"is still {activity} after {seconds:g} s"})
+        timer = threading.Timer(
+            seconds, self.send_event, ("stuck",), {"how": f"is still {activity} after {seconds:g} s"}
+        )
         timer.daemon = True
         timer.start()
         try:
@@ -435,9 +441,13 @@ def exchange_gpu_buffers(size_bytes: int) -> None:
     exchange.transfer(dict.fromkeys(exchange.peers, payload), dict(zip(exchange.peers, rooms, strict=True)))
 
 
-def run_merge_iterations(first_index: int, count: int, *, warmup: bool, verify: bool, timeline_share: float | None = None) -> TimelineCost | None:
+def run_merge_iterations(
+    first_index: int, count: int, *, warmup: bool, verify: bool, timeline_share: float | None = None
+) -> TimelineCost | None:
     """Merge `count` times, and send the measurement of each iteration to the driver; see `run_iterations_on_plugin`."""
-    return run_iterations_on_plugin(current_plugin(), first_index, count, warmup=warmup, verify=verify, timeline_share=timeline_share)
+    return run_iterations_on_plugin(
+        current_plugin(), first_index, count, warmup=warmup, verify=verify, timeline_share=timeline_share
+    )
 
 
 def run_iterations_on_plugin(
@@ -460,7 +470,9 @@ def run_iterations_on_plugin(
     what begins and ends when, until that takes more than this share of an iteration; returns the cost of these notes.
     `measure_note_cost`: returns the seconds of one note.
     """
-    keeper = plugin.launch_state.timelines = TimelineKeeper(plugin.launch_state.plan.workers) if timeline_share else None
+    keeper = plugin.launch_state.timelines = (
+        TimelineKeeper(plugin.launch_state.plan.workers) if timeline_share else None
+    )
     cost = TimelineCost(0, measure_note_cost(), math.inf) if timeline_share else None
     held: list[tuple[int, WorkerMeasurement]] = []
     gc.collect()

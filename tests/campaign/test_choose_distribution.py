@@ -19,11 +19,11 @@ from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import (
     PROCESS_BYTES,
     SHUFFLED,
-    RowDistribution,
     Plan,
+    RowDistribution,
+    broadcastable_sides,
     bytes_between_workers,
     choose_distribution,
-    broadcastable_sides,
     synthetic_worker_bytes,
 )
 from merge_bench.merge.workload import SyntheticSpec

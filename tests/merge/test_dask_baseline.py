@@ -45,7 +45,9 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     def submit() -> None:
         empty = dask_steps.empty_pandas_frames((fields, fields), plan)
         with client.as_current():
-            found.append(dask_steps.partition_futures(client, client.persist(dask_steps.plan_dask_join(parts, empty, plan))))
+            found.append(
+                dask_steps.partition_futures(client, client.persist(dask_steps.plan_dask_join(parts, empty, plan)))
+            )
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()

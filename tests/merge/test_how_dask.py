@@ -35,7 +35,9 @@ def pieces(
     tables: Tables, keys: tuple[str, ...], how: JoinKind, sent: Side | None, workers: int, shuffle: str = "tasks"
 ) -> list[pa.Table]:
     """The partitions of Dask's own result, with the rows that are kept out of its merge."""
-    plan: Any = SimpleNamespace(engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=RowDistribution(sent))
+    plan: Any = SimpleNamespace(
+        engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=RowDistribution(sent)
+    )
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
     pairs = list(zip(*sides, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numba as nb
 import pytest
 
-from merge_bench.merge.jit import compile_loop, compile_inline
+from merge_bench.merge.jit import compile_inline, compile_loop
 
 
 @pytest.mark.parametrize("decorate", [compile_loop, compile_inline])

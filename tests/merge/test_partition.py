@@ -20,8 +20,8 @@ from merge_bench.merge.partition import (
     PLAIN,
     WRITERS,
     BucketReader,
-    ParcelLayout,
     Parcel,
+    ParcelLayout,
     Partitioner,
     group_buckets,
     parcel_header_shape,
@@ -95,7 +95,9 @@ def test_parts_hold_what_one_parcel_holds(
     row = data.draw(st.integers(0, rows))
     partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads, stores=stores)
     made = [
-        part for span in ((0, row), (row, rows)) for part in partitioner.split_into_parcels(flat, BufferPool(), row_range=span, bucket_edges=cuts)
+        part
+        for span in ((0, row), (row, rows))
+        for part in partitioner.split_into_parcels(flat, BufferPool(), row_range=span, bucket_edges=cuts)
     ]
     runs = list(itertools.pairwise(cuts))
     whole = split(flat, ["c0"], workers, buckets)
@@ -105,7 +107,9 @@ def test_parts_hold_what_one_parcel_holds(
             assert int(parcel.layout.header[0, first:last].sum()) == parcel.rows
         reader, uncut = (BucketReader(flat.fields, found) for found in (parcels, [whole[worker]]))
         for bucket in range(buckets):
-            assert bits(reader.read_buckets_as_table(bucket, bucket + 1)) == bits(uncut.read_buckets_as_table(bucket, bucket + 1))
+            assert bits(reader.read_buckets_as_table(bucket, bucket + 1)) == bits(
+                uncut.read_buckets_as_table(bucket, bucket + 1)
+            )
 
 
 @pytest.mark.slow

@@ -161,7 +161,14 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(most: float, kept: list
     plugin.merger.merge, plugin.merger.piece_sides = merge, []
     plugin.launch_state = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
     found = worker.run_iterations_on_plugin(
-        plugin, 0, 3, warmup=False, verify=False, timeline_share=most, measure_note_cost=lambda: 1e-6, clock=lambda: plugin.now
+        plugin,
+        0,
+        3,
+        warmup=False,
+        verify=False,
+        timeline_share=most,
+        measure_note_cost=lambda: 1e-6,
+        clock=lambda: plugin.now,
     )
     assert found == TimelineCost(99, 1e-6, 0.005)
     assert noted == [True, True, kept is not None]

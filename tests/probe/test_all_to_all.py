@@ -38,7 +38,10 @@ from merge_bench.records.writer import CampaignWriter
 def sizes_of_a_partition(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], ...]:
     """Bytes of the parcels that a merge makes of each frame."""
     frames = synthetic.generate_chunks(spec, rank, workers)[:2]
-    made = [Partitioner(frame.fields, ("key",), workers, buckets=5).split_into_parcels(frame, BufferPool())[0] for frame in frames]
+    made = [
+        Partitioner(frame.fields, ("key",), workers, buckets=5).split_into_parcels(frame, BufferPool())[0]
+        for frame in frames
+    ]
     return tuple([len(parcel.data) for parcel in parcels] for parcels in made)
 
 

@@ -12,7 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.on_gpu.programs.rows import SKEW, Problem, absent, report, run, timed
-from merge_bench.merge.engines.gpu_memory import load_rapids, process_cuda_stream, set_up_memory_pool, synchronize_stream
+from merge_bench.merge.engines.gpu_memory import (
+    load_rapids,
+    process_cuda_stream,
+    set_up_memory_pool,
+    synchronize_stream,
+)
 from merge_bench.merge.frame import Frame
 
 NAMES = ("key", "left_payload_0", "right_payload_0")

@@ -11,7 +11,12 @@ from benchmarks.on_gpu.programs.libcudf_join import on_device
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
 from merge_bench.errors import WrongResult
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import load_rapids, process_cuda_stream, set_up_memory_pool, synchronize_stream
+from merge_bench.merge.engines.gpu_memory import (
+    load_rapids,
+    process_cuda_stream,
+    set_up_memory_pool,
+    synchronize_stream,
+)
 
 PARTS = (2, 32, 64)
 
@@ -19,7 +24,9 @@ PARTS = (2, 32, 64)
 def split(table: Any, parts: int) -> tuple[Any, list[int]]:
     """The rows in the order of their parts, and where each part begins."""
     plc, _ = load_rapids()
-    found, offsets = plc.partitioning.hash_partition(table, [0], parts, seed=PARTITION_SEED, stream=process_cuda_stream())
+    found, offsets = plc.partitioning.hash_partition(
+        table, [0], parts, seed=PARTITION_SEED, stream=process_cuda_stream()
+    )
     return found, [int(offset) for offset in offsets]
 
 

@@ -82,7 +82,11 @@ def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDe
 def choose_auto_engine(*, has_gpus: bool, needs_dask: bool = False) -> EngineDescription:
     """Return the engine that ``--engine auto`` selects: one on GPUs if possible, else a CPU engine."""
     on_gpus = default_engine(device_memory=True, needs_dask=needs_dask)
-    return on_gpus if has_gpus and on_gpus.missing_package is None else default_engine(device_memory=False, needs_dask=needs_dask)
+    return (
+        on_gpus
+        if has_gpus and on_gpus.missing_package is None
+        else default_engine(device_memory=False, needs_dask=needs_dask)
+    )
 
 
 def engine_choices() -> tuple[str, ...]:

@@ -27,16 +27,16 @@ from merge_bench.merge.engines.base import (
     PipelinedEngine,
     Side,
 )
-from merge_bench.merge.engines.join_columns import LibraryColumnMapping, null_key_row_numbers, make_unmatched_result
+from merge_bench.merge.engines.join_columns import LibraryColumnMapping, make_unmatched_result, null_key_row_numbers
 from merge_bench.merge.frame import Bytes, Frame, as_integer_type
 from merge_bench.merge.memory import BufferPool, CopyMeasurement, measure_copy_speed
 from merge_bench.merge.partition import (
     PLAIN,
     WRITERS,
-    ChunkBlockReader,
     BucketReader,
-    ParcelLayout,
+    ChunkBlockReader,
     Parcel,
+    ParcelLayout,
     Partitioner,
     RowReader,
     WholeTableReader,
@@ -162,12 +162,23 @@ class HostEngine:
     def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
         """Set the method of writing parcels, and choose the number of buckets for this L2 cache."""
         shape = self.shape
-        rows, wanted = shape.joined_rows_per_worker * shape.destination_count, choose_bucket_rows(self.join_rows, l2_bytes)
-        self.buckets = 1 if self._in_place else buckets_per_worker(rows, shape.destination_count, wanted, most_total_buckets)
+        rows, wanted = (
+            shape.joined_rows_per_worker * shape.destination_count,
+            choose_bucket_rows(self.join_rows, l2_bytes),
+        )
+        self.buckets = (
+            1 if self._in_place else buckets_per_worker(rows, shape.destination_count, wanted, most_total_buckets)
+        )
         self._cuts = _part_bucket_edges(shape, self.buckets, self.piece_bytes)
         self._partitioners = {
             side: Partitioner(
-                shape.fields(side), shape.keys, shape.destination_count, self.buckets, shape.threads, self._scratch, writer_name
+                shape.fields(side),
+                shape.keys,
+                shape.destination_count,
+                self.buckets,
+                shape.threads,
+                self._scratch,
+                writer_name,
             )
             for side in Side
         }
@@ -204,10 +215,18 @@ class HostEngine:
 
     def _broadcast_chunk(self, sent_side: Side) -> dict[Side, list[OutgoingParcel]]:
         """Make parcels for a broadcast: one side's whole chunk for every worker, and empty ones of the other side."""
-        (whole,), _ = self._split_chunk_into_parcels(sent_side, [WHOLE])[0], self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE])
+        (whole,), _ = (
+            self._split_chunk_into_parcels(sent_side, [WHOLE])[0],
+            self._in_place or self._split_chunk_into_parcels(sent_side.opposite, [WHOLE]),
+        )
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
-        nothing = OutgoingParcel(np.zeros(self.parcel_header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8))
-        return {sent_side: [_outgoing_parcel(whole)] * self.shape.workers, sent_side.opposite: [nothing] * self.shape.workers}
+        nothing = OutgoingParcel(
+            np.zeros(self.parcel_header_bytes(sent_side.opposite), np.uint8), np.zeros(0, np.uint8)
+        )
+        return {
+            sent_side: [_outgoing_parcel(whole)] * self.shape.workers,
+            sent_side.opposite: [nothing] * self.shape.workers,
+        }
 
     def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
         return {
@@ -271,7 +290,9 @@ class HostEngine:
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of the left and right parcels, and add the rows to the result."""
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
-        self._results += self.join_bucket_ranges(group_buckets(*readers, last, self.join_rows, first_bucket=first), *readers)
+        self._results += self.join_bucket_ranges(
+            group_buckets(*readers, last, self.join_rows, first_bucket=first), *readers
+        )
 
     def _join_unpartitioned_chunk(self) -> None:
         """Join the chunk of the side that was not sent, block by block, with all rows of the side that was sent."""
@@ -287,11 +308,15 @@ class HostEngine:
     def join_bucket_ranges(self, ranges: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         """Join the left and right rows of each range of buckets or blocks; yields the pieces of the result."""
         for first, last in ranges:
-            yield self.join_with_library(left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last))
+            yield self.join_with_library(
+                left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last)
+            )
 
     def join_with_library(self, left: pa.Table, right: pa.Table) -> Any:
         """Join two Arrow tables with the engine's library; returns the library's own table."""
-        return self.join_tables(self.columns.table_to_library(Side.LEFT, left), self.columns.table_to_library(Side.RIGHT, right))
+        return self.join_tables(
+            self.columns.table_to_library(Side.LEFT, left), self.columns.table_to_library(Side.RIGHT, right)
+        )
 
     def result_row_count(self) -> int:
         return sum(len(piece) for piece in (*self._results, *self._without_key))
@@ -312,10 +337,14 @@ class HostEngine:
         """Return an empty list of parcels for each side and each part."""
         return {side: {part: [] for part in range(WHOLE, self.join_part_count)} for side in Side}
 
-    def _split_chunk_into_parcels(self, side: Side, parts: Sequence[int], row_range: tuple[int, int] | None = None) -> list[list[Parcel]]:
+    def _split_chunk_into_parcels(
+        self, side: Side, parts: Sequence[int], row_range: tuple[int, int] | None = None
+    ) -> list[list[Parcel]]:
         """Split the rows of a side's chunk (or those of `row_range`) into parcels: for each part one per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
-        runs = self._partitioners[side].split_into_parcels(self._chunks[side], self._out, self._pool, row_range=row_range, bucket_edges=cuts)
+        runs = self._partitioners[side].split_into_parcels(
+            self._chunks[side], self._out, self._pool, row_range=row_range, bucket_edges=cuts
+        )
         for part, parcels in zip(parts, runs, strict=True):
             self._parcels[side][part].append(parcels[self.shape.rank if self.shape.sent is None else 0])
         return runs
@@ -329,7 +358,11 @@ class HostEngine:
 
     def result_tables(self) -> Iterator[pa.Table]:
         for piece in (*self._results, *self._without_key):
-            yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.result_from_library(self.result_to_arrow(piece))
+            yield (
+                piece.to_arrow()
+                if isinstance(piece, Frame)
+                else self.columns.result_from_library(self.result_to_arrow(piece))
+            )
 
     def peak_device_bytes(self) -> int | None:
         return None

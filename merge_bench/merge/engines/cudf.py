@@ -149,7 +149,9 @@ class GpuParcelLayout:
         start, stop = row_range
         return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
 
-    def allocate_received_rows(self, own_parcel: GpuParcel, headers_by_rank: Mapping[int, ParcelHeader]) -> ReceivedRows:
+    def allocate_received_rows(
+        self, own_parcel: GpuParcel, headers_by_rank: Mapping[int, ParcelHeader]
+    ) -> ReceivedRows:
         """Allocate device memory for one side's parcels of all ranks, by the sizes in the headers of the other ranks.
 
         `own_parcel`: this worker's rows of its own chunk. Its packed columns stay where they are; the others are still
@@ -162,7 +164,9 @@ class GpuParcelLayout:
         columns = tuple(memory[: len(whole)])
         packed = {**dict(zip(headers_by_rank, memory[len(whole) :], strict=True)), self._rank: own_parcel.packed}
         parcels = (
-            GpuParcel(headers[source].rows, self.slice_columns(columns, span), packed[source], headers[source].description)
+            GpuParcel(
+                headers[source].rows, self.slice_columns(columns, span), packed[source], headers[source].description
+            )
             for source, span in enumerate(itertools.pairwise(edges))
         )
         return ReceivedRows(columns, tuple(parcels))
@@ -281,7 +285,10 @@ class CudfEngine:
         The right row numbers are None if the join makes no pairs (semi and anti join).
         """
         plc, how, stream = self._plc, self.shape.how, self._stream
-        ours, theirs = self._select_columns(left, self._keys[Side.LEFT]), self._select_columns(right, self._keys[Side.RIGHT])
+        ours, theirs = (
+            self._select_columns(left, self._keys[Side.LEFT]),
+            self._select_columns(right, self._keys[Side.RIGHT]),
+        )
         unequal = plc.types.NullEquality.UNEQUAL
         right_map = None
         if how is JoinKind.SEMI:
@@ -314,7 +321,11 @@ class CudfEngine:
         """Append the right columns to the left ones, and fill in the keys of rows that only the right side has."""
         how = self.shape.how
         if how.keeps_unmatched_right:
-            keys = self._gather_rows(self._select_columns(right, self._keys[Side.RIGHT]), row_numbers, may_be_missing=how.keeps_unmatched_left)
+            keys = self._gather_rows(
+                self._select_columns(right, self._keys[Side.RIGHT]),
+                row_numbers,
+                may_be_missing=how.keeps_unmatched_left,
+            )
             for at, key in zip(self._keys[Side.LEFT], keys, strict=True):
                 columns[at] = self._plc.replace.replace_nulls(columns[at], key, stream=self._stream)
         if self.shape.right_payload_positions:

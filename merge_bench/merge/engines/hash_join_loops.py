@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.frame import Column
-from merge_bench.merge.jit import compile_loop, copy_bytes, compile_inline, load_uint64
+from merge_bench.merge.jit import compile_inline, compile_loop, copy_bytes, load_uint64
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 FOLD = np.uint64(0xD1342543DE82EF95)  # odd, from Steele and Vigna, "Computationally easy, spectrally good multipliers"
@@ -85,13 +85,17 @@ def find_matching_pairs(
             next_row += block.size
         if pairs + candidate_count > left_rows.size:
             break
-        size, candidate_count = _follow_chains(keys, candidates, chain_entries, candidate_count, links, entered_keys, left_rows[pairs:], right_rows[pairs:])
+        size, candidate_count = _follow_chains(
+            keys, candidates, chain_entries, candidate_count, links, entered_keys, left_rows[pairs:], right_rows[pairs:]
+        )
         pairs += size
     return pairs, next_row, candidate_count
 
 
 @compile_loop
-def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any, candidates: Any, chain_entries: Any) -> Any:
+def _find_candidate_rows(
+    keys: Any, first_row: int, hash_shift: Any, heads: Any, candidates: Any, chain_entries: Any
+) -> Any:
     """Find the rows that can have a match, by the tags in the heads.
 
     Writes the numbers of these candidates and the first entries of their chains. Rows are numbered from `first_row` on.
@@ -110,7 +114,14 @@ def _find_candidate_rows(keys: Any, first_row: int, hash_shift: Any, heads: Any,
 
 @compile_loop
 def _follow_chains(
-    keys: Any, candidates: Any, chain_entries: Any, candidate_count: Any, links: Any, entered_keys: Any, left_rows: Any, right_rows: Any
+    keys: Any,
+    candidates: Any,
+    chain_entries: Any,
+    candidate_count: Any,
+    links: Any,
+    entered_keys: Any,
+    left_rows: Any,
+    right_rows: Any,
 ) -> tuple[Any, Any]:
     """Follow the chains of all candidates, one link of each at a time, and write pairs with equal keys.
 
@@ -135,7 +146,14 @@ def _follow_chains(
 
 @compile_loop
 def mark_matching_rows(
-    keys: Any, hash_shift: Any, heads: Any, links: Any, entered_keys: Any, candidates: Any, chain_entries: Any, marks: Any
+    keys: Any,
+    hash_shift: Any,
+    heads: Any,
+    links: Any,
+    entered_keys: Any,
+    candidates: Any,
+    chain_entries: Any,
+    marks: Any,
 ) -> None:
     """Mark the rows whose keys are in the hash table; each row's chain is followed up to the first match."""
     for at in range(0, keys.size, candidates.size):
@@ -178,13 +196,22 @@ def find_next_pairs(
             block = keys[next_row : next_row + candidates.size]
             candidate_count = _find_candidate_rows(block, next_row, hash_shift, heads, candidates, chain_entries)
             next_row += block.size
-        pairs, candidate_count = _follow_one_link(keys, candidates, chain_entries, candidate_count, links, entered_keys, left_rows, right_rows)
+        pairs, candidate_count = _follow_one_link(
+            keys, candidates, chain_entries, candidate_count, links, entered_keys, left_rows, right_rows
+        )
     return pairs, next_row, candidate_count
 
 
 @compile_loop
 def _follow_one_link(
-    keys: Any, candidates: Any, chain_entries: Any, candidate_count: Any, links: Any, entered_keys: Any, left_rows: Any, right_rows: Any
+    keys: Any,
+    candidates: Any,
+    chain_entries: Any,
+    candidate_count: Any,
+    links: Any,
+    entered_keys: Any,
+    left_rows: Any,
+    right_rows: Any,
 ) -> tuple[Any, Any]:
     """Follow one link of each candidate's chain; returns the numbers of pairs found and of candidates that continue."""
     pairs = kept = np.uint64(0)
@@ -217,7 +244,9 @@ def keep_equal_pairs(left: Column, right: Column, left_rows: Any, right_rows: An
     Returns their number.
     """
     if left.offsets is not None:
-        return int(_keep_equal_byte_strings(left.values, left.offsets, right.values, right.offsets, left_rows, right_rows))
+        return int(
+            _keep_equal_byte_strings(left.values, left.offsets, right.values, right.offsets, left_rows, right_rows)
+        )
     if left.values.itemsize == 16:
         return int(_keep_equal_16_bytes(left.word_pairs, right.word_pairs, left_rows, right_rows))
     return int(_keep_equal_fixed_width(left.values, right.values, left_rows, right_rows))
@@ -246,7 +275,9 @@ def _keep_equal_16_bytes(left: Any, right: Any, left_rows: Any, right_rows: Any)
 
 
 @compile_loop
-def _keep_equal_byte_strings(left: Any, left_offsets: Any, right: Any, right_offsets: Any, left_rows: Any, right_rows: Any) -> int:
+def _keep_equal_byte_strings(
+    left: Any, left_offsets: Any, right: Any, right_offsets: Any, left_rows: Any, right_rows: Any
+) -> int:
     """Move the pairs of rows with equal byte strings to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(left_rows.size):

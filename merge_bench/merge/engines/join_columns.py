@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
-from merge_bench.merge.engines.hash_join_loops import gather_values, gather_byte_strings, gather_offsets
+from merge_bench.merge.engines.hash_join_loops import gather_byte_strings, gather_offsets, gather_values
 from merge_bench.merge.frame import (
     BLOCK,
     Array,

@@ -97,7 +97,10 @@ class BucketJoin:
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
-        table, compared = self._build_hash_table(Side.RIGHT, right, rows), self._key_columns_to_compare(Side.RIGHT, right)
+        table, compared = (
+            self._build_hash_table(Side.RIGHT, right, rows),
+            self._key_columns_to_compare(Side.RIGHT, right),
+        )
         theirs, ours = (np.empty(LOOKED_UP, np.int32) for _ in range(2))
         first = 0
         for chunk in left:
@@ -184,7 +187,9 @@ class BucketJoin:
         self._heads[: 1 << bits] = 0
         shift, first = np.uint64(64 - bits), 0
         for chunk in chunks:
-            loops.build_hash_chains(self.make_key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
+            loops.build_hash_chains(
+                self.make_key_words(side, chunk), first, shift, self._heads, self._links, self._entered
+            )
             first += chunk.rows
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
@@ -231,7 +236,11 @@ class BucketJoin:
         )
 
     def _concatenate_values(self, arrays: list[Array], scratch_name: str) -> Array:
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, out=self._scratch_for_arrays(scratch_name, arrays))
+        return (
+            arrays[0]
+            if len(arrays) == 1
+            else np.concatenate(arrays, out=self._scratch_for_arrays(scratch_name, arrays))
+        )
 
     def _concatenate_offsets(self, arrays: list[Array], scratch_name: str) -> Array:
         if len(arrays) == 1:
@@ -263,7 +272,12 @@ class BucketJoin:
         return self._found
 
     def _make_result_piece(
-        self, left: Sequence[Frame], matched_chunks: Sequence[_MatchedChunk], left_rows: Array, right_rows: Array, out: BufferPool
+        self,
+        left: Sequence[Frame],
+        matched_chunks: Sequence[_MatchedChunk],
+        left_rows: Array,
+        right_rows: Array,
+        out: BufferPool,
     ) -> Frame:
         """Make the result rows of all pairs found in these chunks.
 
@@ -273,14 +287,19 @@ class BucketJoin:
         keys = dict(zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True))
 
         def right_column(position: int) -> Column:
-            return gather_column_rows([(chunk.columns[position], right_rows[found]) for chunk, found in matched_chunks], out)
+            return gather_column_rows(
+                [(chunk.columns[position], right_rows[found]) for chunk, found in matched_chunks], out
+            )
 
         def left_column(position: int) -> Column:
             if position in keys:  # from the right, where keys are read in order
                 return right_column(keys[position])
             return gather_column_rows([(self._contiguous_column(left, position, "payload"), left_rows[:pairs])], out)
 
-        ours, theirs = map(left_column, range(len(self._shape.left))), map(right_column, self._shape.right_payload_positions)
+        ours, theirs = (
+            map(left_column, range(len(self._shape.left))),
+            map(right_column, self._shape.right_payload_positions),
+        )
         return Frame(self._output, (*ours, *theirs), pairs)
 
 
@@ -362,6 +381,8 @@ class NativeEngine(PolarsEngine):
             chunks = left.read_buckets_as_frames(first, last), right.read_buckets_as_frames(first, last)
             entered, _ = chunks if self.shape.how.has_right_columns else reversed(chunks)
             if sum(chunk.rows for chunk in entered) > self.table_rows:
-                yield self.join_with_library(left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last))
+                yield self.join_with_library(
+                    left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last)
+                )
                 continue
             yield from join.join_chunks(*chunks, out)

@@ -44,7 +44,9 @@ class PandasEngine(HostEngine):
             marked = ours[keys].merge(distinct, on=keys, how="left", indicator=True)
             return ours[(marked["_merge"] == ("both" if how is JoinKind.SEMI else "left_only")).to_numpy()]
         ours = to_pandas(left, nullable_columns=_non_key_column_names(left, keys) if how.keeps_unmatched_right else ())
-        theirs = to_pandas(right, nullable_columns=_non_key_column_names(right, keys) if how.keeps_unmatched_left else ())
+        theirs = to_pandas(
+            right, nullable_columns=_non_key_column_names(right, keys) if how.keeps_unmatched_left else ()
+        )
         return ours.merge(theirs, on=keys, how=cast(Literal["inner", "left", "right", "outer"], how.value))
 
     def result_to_arrow(self, result_piece: pd.DataFrame) -> pa.Table:
@@ -63,7 +65,9 @@ def _arrow_compatible_values(column: pd.Series[Any]) -> Any:
 
 def from_pandas(frame: pd.DataFrame) -> pa.Table:
     """Convert a pandas dataframe to an Arrow table; NaN stays NaN, while `Table.from_pandas` would make it null."""
-    return pa.table({name: pa.array(_arrow_compatible_values(frame[name]), from_pandas=False) for name in frame.columns})
+    return pa.table(
+        {name: pa.array(_arrow_compatible_values(frame[name]), from_pandas=False) for name in frame.columns}
+    )
 
 
 def to_pandas(table: pa.Table, *, nullable_columns: Collection[str] = ()) -> pd.DataFrame:

@@ -180,7 +180,9 @@ class Exchange(ABC):
         """
 
     @abstractmethod
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
         Both map peers' ranks to buffers: contiguous ones or `ByteRuns`, in host or device memory. Both sides must agree
@@ -246,7 +248,9 @@ class MessageExchange(Protocol):
     def reserve_operations(self, count: int) -> int:
         """Reserve `count` operation numbers for `post_message`, the same on all workers; returns the first."""
 
-    def post_message(self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool) -> PendingMessage:
+    def post_message(
+        self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool
+    ) -> PendingMessage:
         """Start to send or receive one message.
 
         Messages of one operation and sequence number between two ranks keep order.

@@ -21,8 +21,8 @@ from merge_bench.merge.engines.join_columns import (
     LibraryColumnMapping,
     decimal_as_binary_type,
     library_key_names,
-    null_key_row_numbers,
     make_unmatched_result,
+    null_key_row_numbers,
 )
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, as_integer_type
@@ -46,7 +46,9 @@ Fields: TypeAlias = tuple[Sequence[Field], Sequence[Field]]
 
 def map_library_columns(fields: Fields, plan: Plan) -> LibraryColumnMapping:
     """Make the mapping from the columns of two frames to the names and types for pandas or cuDF below Dask."""
-    return LibraryColumnMapping.for_join(*fields, plan.keys, plan.how, as_integer_type if _uses_cudf(plan) else decimal_as_binary_type)
+    return LibraryColumnMapping.for_join(
+        *fields, plan.keys, plan.how, as_integer_type if _uses_cudf(plan) else decimal_as_binary_type
+    )
 
 
 def make_chunk_dataframe(side: str) -> Any:
@@ -130,7 +132,10 @@ def _make_dataframe(table: pa.Table, columns: LibraryColumnMapping, plan: Plan) 
 
 
 def plan_dask_join(
-    partitions: Sequence[Sequence[Future]], empty_frames: Sequence[Any], plan: Plan, null_key_partitions: Sequence[Future] = ()
+    partitions: Sequence[Sequence[Future]],
+    empty_frames: Sequence[Any],
+    plan: Plan,
+    null_key_partitions: Sequence[Future] = (),
 ) -> Any:
     """Build Dask's join of a left and a right frame, without computing it.
 
@@ -141,7 +146,8 @@ def plan_dask_join(
     import dask.dataframe as dd
 
     left, right = (
-        dd.from_delayed(list(futures), meta=meta, verify_meta=False) for futures, meta in zip(partitions, empty_frames, strict=True)
+        dd.from_delayed(list(futures), meta=meta, verify_meta=False)
+        for futures, meta in zip(partitions, empty_frames, strict=True)
     )
     sent = plan.distribution.sent
     if sent is Side.LEFT:  # Dask sends a frame of one partition to every worker
@@ -155,7 +161,9 @@ def plan_dask_join(
     return result
 
 
-def start_dask_merge(left_keys: Sequence[Any], right_keys: Sequence[Any], worker_addresses: Sequence[str] | None, dataset_name: str) -> None:
+def start_dask_merge(
+    left_keys: Sequence[Any], right_keys: Sequence[Any], worker_addresses: Sequence[str] | None, dataset_name: str
+) -> None:
     """Submit Dask's merge from this worker, and publish the result's partitions as data set `dataset_name`.
 
     `left_keys`, `right_keys`: Dask's keys of the frames' partitions. `worker_addresses`: of the workers that merge;
@@ -183,7 +191,9 @@ def free_original_chunks() -> None:
 def check_result_partition(frame: Any, fields: Fields) -> ResultCheck:
     """Check one partition of the result of Dask's merge of frames with these fields."""
     plugin = current_plugin()
-    return plugin.launch_state.check_result_part(_lazy_partition_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
+    return plugin.launch_state.check_result_part(
+        _lazy_partition_tables(frame, fields, plugin.launch_state.plan), plugin.abort
+    )
 
 
 def write_and_check_result_partition(frame: Any, number: int, fields: Fields) -> ResultCheck:

@@ -22,9 +22,9 @@ import numpy as np
 
 from merge_bench.merge.engines.base import WHOLE, FramePiece, OutgoingParcel, Side
 from merge_bench.merge.exchange.base import (
-    TransferTimer,
     MessageExchange,
     PendingMessage,
+    TransferTimer,
     in_flight_bytes_per_peer,
     longest_message_bytes,
 )
@@ -203,7 +203,9 @@ class PipelinedExchange:
         data = self._outgoing[number][peer].data
         stop = min(data.nbytes, start + self._longest)
         posted = time.perf_counter()
-        message = self._exchange.post_message(data[start:stop], peer, self._stage + 1, self._sends_posted[peer], receive=False)
+        message = self._exchange.post_message(
+            data[start:stop], peer, self._stage + 1, self._sends_posted[peer], receive=False
+        )
         self._track_posted_message(message, number, posted)
         self._sends_posted[peer] += 1
         self._bytes_under_way[peer] += stop - start
@@ -242,7 +244,9 @@ class PipelinedExchange:
         self._still_to_arrive[source_rank, number] = len(starts)
         for start in starts:
             part, posted = buffer[start : start + self._longest], time.perf_counter()
-            message = self._exchange.post_message(part, source_rank, self._stage + 1, self._receives_posted[source_rank], receive=True)
+            message = self._exchange.post_message(
+                part, source_rank, self._stage + 1, self._receives_posted[source_rank], receive=True
+            )
             self._receives_posted[source_rank] += 1
             self._track_posted_message(message, number, posted)
         if not starts:
@@ -259,7 +263,9 @@ class PipelinedExchange:
         for meter in self._timers_of_message(message, piece_number):
             meter.begin_transfer(now)
         if self._notes is not None:
-            self._notes.note_message_posted((piece_number, message.peer, message.receive), post_time, message.buffer.nbytes)
+            self._notes.note_message_posted(
+                (piece_number, message.peer, message.receive), post_time, message.buffer.nbytes
+            )
 
     def _track_completed_message(self, message: PendingMessage, piece_number: int) -> None:
         """Count a message as no longer in flight, and its bytes as arrived if it was received."""

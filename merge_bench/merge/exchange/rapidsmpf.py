@@ -27,7 +27,12 @@ import numpy as np
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import bind_cuda_context, rmm_memory_resource, process_cuda_stream, translate_rapids_errors
+from merge_bench.merge.engines.gpu_memory import (
+    bind_cuda_context,
+    process_cuda_stream,
+    rmm_memory_resource,
+    translate_rapids_errors,
+)
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import (
     AbortFlag,
@@ -79,7 +84,9 @@ class AbortableCallThread:
         threading.Thread(target=self._run_calls, name="limited-calls", daemon=True).start()
         self.call_and_wait(begin, "preparing a thread")
 
-    def call_and_wait(self, function: Callable[[], Result], activity: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
+    def call_and_wait(
+        self, function: Callable[[], Result], activity: str, progress: Callable[[], float] = lambda: 0.0
+    ) -> Result:
         """Make a call in the thread, wait for it, and return its result; `activity` describes it in errors."""
         return self.wait_for_call(self.start_call(function), activity, progress)
 
@@ -140,7 +147,12 @@ class RapidsmpfExchange(Exchange):
     title = "rapidsmpf"
 
     def __init__(
-        self, control: Exchange, *, abort: AbortFlag, timeout: float = 15.0, bind: Callable[[], object] = bind_cuda_context
+        self,
+        control: Exchange,
+        *,
+        abort: AbortFlag,
+        timeout: float = 15.0,
+        bind: Callable[[], object] = bind_cuda_context,
     ) -> None:
         super().__init__(control.rank, control.workers, abort=abort)
         self._control, self._operation = control, 0
@@ -179,9 +191,13 @@ class RapidsmpfExchange(Exchange):
                     self._join_communicator(pairs[0][1])
                 self.barrier()
             self._check_assigned_rank()
-            self._calls.wait_for_call(passed or self._calls.start_call(self._enter_rapidsmpf_barrier), "connecting over rapidsmpf")
+            self._calls.wait_for_call(
+                passed or self._calls.start_call(self._enter_rapidsmpf_barrier), "connecting over rapidsmpf"
+            )
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         return self._control.transfer(sends, receives, note_batches=note_batches)
 
     @property
@@ -271,7 +287,9 @@ class RapidsmpfExchange(Exchange):
         statistics = self._statistics = Statistics(enable=True)
 
         def make_communicator() -> tuple[Any, tuple[int, int], bytes]:
-            address = None if root_address is None else UCXAddress.create_from_buffer(np.frombuffer(root_address, np.uint8))
+            address = (
+                None if root_address is None else UCXAddress.create_from_buffer(np.frombuffer(root_address, np.uint8))
+            )
             options = Options(get_environment_variables())
             comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
             # On other ranks `get_root_ucxx_address` ends the process.
@@ -279,7 +297,9 @@ class RapidsmpfExchange(Exchange):
             return comm, (comm.rank, comm.nranks), own
 
         with translate_rapids_errors(self.rank, "opening its communicator", "rapidsmpf"):
-            self._comm, self._numbered, own = self._calls.call_and_wait(make_communicator, "opening rapidsmpf's communicator")
+            self._comm, self._numbered, own = self._calls.call_and_wait(
+                make_communicator, "opening rapidsmpf's communicator"
+            )
         return own
 
     def _check_assigned_rank(self) -> None:

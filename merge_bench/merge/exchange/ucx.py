@@ -148,7 +148,9 @@ class UcxExchange(Exchange):
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         self._stage += 1
         flight, began = FrameTransfer(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
@@ -205,7 +207,9 @@ class UcxExchange(Exchange):
         self._stage += count
         return self._stage - count + 1
 
-    def post_message(self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool) -> PendingMessage:
+    def post_message(
+        self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool
+    ) -> PendingMessage:
         source = peer if receive else self.rank
         tag, piece = UCXXTag(operation << 32 | source << 16 | sequence_number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
@@ -243,7 +247,9 @@ class UcxExchange(Exchange):
             if item.receive and not item.request.completed:
                 cancel_receive(item.request)
         flush = PutFlush(self._worker.handle) if self._puts else None
-        heard = {peer: self.post_message(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
+        heard = {
+            peer: self.post_message(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints
+        }
         untold, told = list(heard), list[PendingMessage]()
         unfinished, deadline = self._abandoned, time.monotonic() + GOODBYE_SECONDS
         while time.monotonic() < deadline:
@@ -255,7 +261,9 @@ class UcxExchange(Exchange):
             if flush is None or flush.is_flush_complete():
                 busy = {item.peer for item in unfinished if item.receive}
                 goodbye = np.zeros(1, np.uint8)
-                told += [self.post_message(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
+                told += [
+                    self.post_message(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy
+                ]
                 untold = [peer for peer in untold if peer in busy]
             self.unanswered = tuple(peer for peer, answer in heard.items() if not answer.request.completed)
             if not (unfinished or untold or (self._puts and self.unanswered)):

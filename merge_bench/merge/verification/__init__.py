@@ -64,7 +64,9 @@ def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Re
                 tables.append(to_expected_columns(workload, piece, how))
         rows += count
         total = (total + part) % MODULUS
-    return ResultCheck(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
+    return ResultCheck(
+        rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None
+    )
 
 
 def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
@@ -82,7 +84,9 @@ def deserialize_tables(data: bytes | None) -> list[pa.Table]:
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
-def combine_and_judge_checks(checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int) -> tuple[ResultCheck, str | None]:
+def combine_and_judge_checks(
+    checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int
+) -> tuple[ResultCheck, str | None]:
     """Add up the workers' checks.
 
     Returns the sum, and a sentence about what is wrong with the result (None: nothing).

@@ -211,7 +211,9 @@ class LinkedTableFiles:
     Raises `UsageError` if a file cannot be read, or if the plan does not have the same files and rows.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, side: TableSide, folder: str, raw: UntypedColumns) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, side: TableSide, folder: str, raw: UntypedColumns
+    ) -> None:
         self._connection, self._side, self._folder = connection, side, folder
         self._files = find_table_files(side.path)
         self._paths = [file.path for file in self._files]
@@ -247,7 +249,9 @@ class LinkedTableFiles:
         for group in self._groups:
             for number in group.numbers:
                 refused = {
-                    column.source for column in self._side.columns if self._needs_untyped_read(group, number, column, keys)
+                    column.source
+                    for column in self._side.columns
+                    if self._needs_untyped_read(group, number, column, keys)
                 }
                 if refused:
                     raw[self._paths[number]] = frozenset(refused)

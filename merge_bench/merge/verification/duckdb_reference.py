@@ -23,7 +23,7 @@ from merge_bench.errors import RunFailed, WrongResult, first_message_line
 from merge_bench.host.machine import available_memory_bytes
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, as_integer_type, reinterpret_column
-from merge_bench.merge.verification.duckdb_files import UntypedColumns, LogicalTypesRefused, LinkedTableFiles
+from merge_bench.merge.verification.duckdb_files import LinkedTableFiles, LogicalTypesRefused, UntypedColumns
 from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
@@ -110,7 +110,9 @@ def compute_expected_batches(
     schema = arrow_schema(output)
     with _open_duckdb_views(spec, untyped, keys_only=False) as (connection, _):
         for batch in connection.sql(_merge_sql(spec, how)).to_arrow_reader(BATCH_ROWS):
-            arrays = [_restore_canonical_type(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
+            arrays = [
+                _restore_canonical_type(array, field.type) for array, field in zip(batch.columns, output, strict=True)
+            ]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -242,7 +244,9 @@ def duckdb_memory_limit() -> int:
 
 
 @contextlib.contextmanager
-def _open_duckdb_views(spec: TableSpec, untyped: UntypedColumns, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
+def _open_duckdb_views(
+    spec: TableSpec, untyped: UntypedColumns, *, keys_only: bool
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
     """Open a DuckDB connection with the views `left_rows` and `right_rows`; yields it and the number of rows of each.
 
     Key columns are k0… and, unless `keys_only`, all columns l0… or r0… `untyped`: columns, by file, that are read

@@ -67,7 +67,9 @@ def _local_path(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _matching_paths(folder: str, pattern: Sequence[str], enclosing_folders: frozenset[str] = frozenset()) -> Iterator[str]:
+def _matching_paths(
+    folder: str, pattern: Sequence[str], enclosing_folders: frozenset[str] = frozenset()
+) -> Iterator[str]:
     """Yield the paths below a folder that match a pattern, given in its parts; ``**`` is any number of folders."""
     names, enclosing_folders = _list_folder(folder, enclosing_folders)
     wanted, rest = pattern[0], pattern[1:]

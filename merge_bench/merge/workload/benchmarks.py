@@ -111,8 +111,8 @@ def make_tables_once(
                 free = shutil.disk_usage(folder).free
                 if disk_bytes > free:
                     raise UsageError(
-                        f"{description} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)} free;"
-                        f" use a smaller {size_option}, or set XDG_CACHE_HOME to another folder"
+                        f"{description} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)}"
+                        f" free; use a smaller {size_option}, or set XDG_CACHE_HOME to another folder"
                     )
                 _make_tables(make_tables, missing, folder / f".{target_folder.name}.tmp-{os.getpid()}", target_folder)
     except OSError as error:

@@ -129,7 +129,9 @@ class _FileSearch:
         self.files: set[str] = set()
         self.left_out: dict[str, str] = {}
 
-    def add_files(self, path: str, pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]] = frozenset()) -> None:
+    def add_files(
+        self, path: str, pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]] = frozenset()
+    ) -> None:
         """Add a file, or of a folder all files that match `pattern` (its parts; an empty one matches everything).
 
         `enclosing_folders`: device and inode of the folders that `path` is in.
@@ -467,19 +469,23 @@ def _summarize_column(name: str, column_type: pa.DataType, footers: Sequence[_Fi
     return FooterColumn(name, column_type, stored.pop() if len(stored) == 1 else column_type, nullable, largest)
 
 
-def _check_integers_fit(name: str, column_type: pa.DataType, footer: _FileFooter, statistics: pq.Statistics | None) -> None:
+def _check_integers_fit(
+    name: str, column_type: pa.DataType, footer: _FileFooter, statistics: pq.Statistics | None
+) -> None:
     """Raise `UsageError` if a file's integers do not fit the floating type of the column."""
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
     if abs(extreme) > 2**53:  # smaller floats are found only beside integers that they hold
         raise UsageError(
-            f"column {name!r} is {column_type} in other files of its table, which does not hold {extreme} of {footer.file.path};"
-            " write the files again with one type, or leave the column out with --columns"
+            f"column {name!r} is {column_type} in other files of its table, which does not hold {extreme} of"
+            f" {footer.file.path}; write the files again with one type, or leave the column out with --columns"
         )
 
 
-def _partition_columns(footers: Sequence[_FileFooter], wanted_columns: Collection[str] | None) -> dict[str, pa.DataType]:
+def _partition_columns(
+    footers: Sequence[_FileFooter], wanted_columns: Collection[str] | None
+) -> dict[str, pa.DataType]:
     """Return the type of each Hive partition: int32 if all values are such, else strings; null without values."""
     values: dict[str, list[str | None]] = {}
     for part in footers:

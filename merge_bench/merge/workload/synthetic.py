@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.frame import Column, Frame, buffer_as_array
-from merge_bench.merge.jit import compile_loop, compile_inline
+from merge_bench.merge.jit import compile_inline, compile_loop
 from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload import KEY, ExpectedWorkerResult, SyntheticSpec, Workload
 
@@ -64,7 +64,11 @@ def _right_row_key(row: Any, rows: Any, root: Any, matches: Any, cipher_key: Any
     if zipf_law[0] == 0.0:
         return place
     u = np.float64(mix64(row ^ cipher_key ^ np.uint64(0x5EED)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-    rank = (1.0 + u * (zipf_law[1] - 1.0)) ** (1.0 / (1.0 - zipf_law[0])) if zipf_law[0] != 1.0 else np.exp(u * zipf_law[1])
+    rank = (
+        (1.0 + u * (zipf_law[1] - 1.0)) ** (1.0 / (1.0 - zipf_law[0]))
+        if zipf_law[0] != 1.0
+        else np.exp(u * zipf_law[1])
+    )
     return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
 
 
@@ -146,7 +150,9 @@ def check_left_only_rows(
 
 
 @compile_loop
-def check_right_only_rows(keys: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any) -> None:
+def check_right_only_rows(
+    keys: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any
+) -> None:
     """Check result rows that have right columns only, which must have no match.
 
     Adds to `totals` as `check_left_only_rows`.
@@ -198,7 +204,15 @@ def count_wrong_payloads(row_numbers: Any, payload: Any, column_number: int) -> 
 
 @compile_loop
 def check_joined_rows(
-    keys: Any, left_rows: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any
+    keys: Any,
+    left_rows: Any,
+    right_rows: Any,
+    rows: int,
+    root: int,
+    matches: int,
+    seed: int,
+    zipf_law: Any,
+    totals: Any,
 ) -> None:
     """Check result rows that join a left and a right row; adds to `totals` as `check_left_only_rows`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
@@ -206,7 +220,12 @@ def check_joined_rows(
         i, j, value = np.uint64(left_rows[k]), np.uint64(right_rows[k]), np.uint64(keys[k])
         totals[0] += np.uint64(1)
         totals[1] += mix64(j + np.uint64(1))
-        if i >= n or j >= n or value != _permute_number(i, n, r, key) or value != _right_row_key(j, n, r, m, key, zipf_law):
+        if (
+            i >= n
+            or j >= n
+            or value != _permute_number(i, n, r, key)
+            or value != _right_row_key(j, n, r, m, key, zipf_law)
+        ):
             totals[2] += np.uint64(1)
 
 
@@ -239,7 +258,9 @@ def generate_chunks(
         expected[:] = 0
     if _needs_matched_left_keys(how):
         keys = sides[0].columns[0].values
-        add_expected_left_rows(first, keys, spec.matching_rows, matched_left_key_bits(spec, how), how is JoinKind.SEMI, expected)
+        add_expected_left_rows(
+            first, keys, spec.matching_rows, matched_left_key_bits(spec, how), how is JoinKind.SEMI, expected
+        )
     if how.keeps_unmatched_right:
         add_expected_right_rows(first, sides[1].columns[0].values, spec.rows, expected)
     return sides[0], sides[1], ExpectedWorkerResult(int(expected[0]), int(expected[1]))
@@ -250,7 +271,9 @@ def matched_left_key_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.
     if spec.zipf == 0.0 or not _needs_matched_left_keys(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
-    mark_matched_left_keys(spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed, _zipf_parameters(spec), marks)
+    mark_matched_left_keys(
+        spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed, _zipf_parameters(spec), marks
+    )
     return marks
 
 

@@ -41,7 +41,9 @@ OFFSET_BYTES = 8
 _FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
-def find_key_columns(path: str, footers: parquet.TableFooters, key_names: Sequence[str], option: str) -> list[parquet.FooterColumn]:
+def find_key_columns(
+    path: str, footers: parquet.TableFooters, key_names: Sequence[str], option: str
+) -> list[parquet.FooterColumn]:
     """Find the key columns with these names in a table; `option`: the option that names them, for errors.
 
     Raises `UsageError` if there is no such column, or one is named twice.
@@ -50,7 +52,9 @@ def find_key_columns(path: str, footers: parquet.TableFooters, key_names: Sequen
     for key in key_names:
         if key not in columns:
             other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
-            hint = _comma_in_name_hint(key, key_names, option, footers.names) or _similar_columns_hint(key, footers.names)
+            hint = _comma_in_name_hint(key, key_names, option, footers.names) or _similar_columns_hint(
+                key, footers.names
+            )
             raise UsageError(f"{path} has no column {_quote_name(key)} to merge on; {hint}{other}")
         if list(key_names).count(key) > 1:
             raise UsageError(f"column {_quote_name(key)} of {path} is used as a key more than once")
@@ -433,7 +437,11 @@ def _load_side_rows(side: TableSide, rank: int) -> Frame:
 
 
 def _plan_table_side(
-    path: str, footers: parquet.TableFooters, column_names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
+    path: str,
+    footers: parquet.TableFooters,
+    column_names: Sequence[str],
+    key_types: dict[str, pa.DataType],
+    workers: int,
 ) -> TableSide:
     """Plan one table of a merge: its columns, named `column_names` in the result, and each worker's row groups."""
     columns = []

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from merge_bench.config.files import open_loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
-from merge_bench.merge.jit import call_c_function, compile_loop, c_function_address
+from merge_bench.merge.jit import c_function_address, call_c_function, compile_loop
 from merge_bench.merge.worker import current_plugin
 
 if TYPE_CHECKING:

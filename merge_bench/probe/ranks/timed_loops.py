@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.errors import RunFailed
-from merge_bench.merge.jit import call_c_function, compile_loop, c_function_address
+from merge_bench.merge.jit import c_function_address, call_c_function, compile_loop
 from merge_bench.probe.ranks.osu_rules import WINDOW
 
 _TAG, _ACK_TAG = np.int32(100), np.int32(101)

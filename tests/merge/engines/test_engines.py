@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import import_engine_class, engine_descriptions
+from merge_bench.merge.engines import engine_descriptions, import_engine_class
 from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -94,7 +94,9 @@ def test_buffers_used_again(engine: str) -> None:
         numbers = left["c0"].take(np.arange(rows) // 2)
         tables.append((left, pa.table({"c0": numbers, "n": np.arange(rows)})))
     nullable = {"c0": True, "c1": True, "c2": True, "n": False}
-    frames = [[[chunk.with_nullable_fields(nullable) for chunk in chunks(table, 3)] for table in pair] for pair in tables]
+    frames = [
+        [[chunk.with_nullable_fields(nullable) for chunk in chunks(table, 3)] for table in pair] for pair in tables
+    ]
     engines: list[Engine] = []
     for rank in range(3):
         shape = JoinShape(frames[0][0][0].fields, frames[0][1][0].fields, ("c0",), 3, rank, 600)

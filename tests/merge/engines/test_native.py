@@ -42,14 +42,18 @@ def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
     """A table's rows in frames of one set of fields; those without rows are left out."""
     nullable = {field.name: field.nullable for field in Frame.from_arrow(table).fields}
     edges = itertools.pairwise(table.num_rows * part // parts for part in range(parts + 1))
-    frames = (Frame.from_arrow(table.slice(first, last - first)).with_nullable_fields(nullable) for first, last in edges)
+    frames = (
+        Frame.from_arrow(table.slice(first, last - first)).with_nullable_fields(nullable) for first, last in edges
+    )
     return [frame for frame in frames if frame.rows]
 
 
 def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
     join = join or BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
-    pieces = [piece.to_arrow() for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool())]
+    pieces = [
+        piece.to_arrow() for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool())
+    ]
     result = (
         pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
     )

@@ -18,7 +18,7 @@ from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import BucketJoin
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.memory import BufferPool
-from merge_bench.merge.partition import BucketReader, ParcelLayout, Parcel
+from merge_bench.merge.partition import BucketReader, Parcel, ParcelLayout
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds
 from tests.helpers.merge_cases import chunks, rows_of

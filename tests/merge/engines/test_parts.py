@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import import_engine_class, engine_descriptions
+from merge_bench.merge.engines import engine_descriptions, import_engine_class
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame

@@ -22,12 +22,12 @@ from merge_bench.merge import engines
 from merge_bench.merge.engines import (
     EngineDescription,
     choose_auto_engine,
-    describe_engine,
-    import_engine_class,
-    engine_descriptions,
-    engine_option_help,
-    engine_names,
     default_engine,
+    describe_engine,
+    engine_descriptions,
+    engine_names,
+    engine_option_help,
+    import_engine_class,
 )
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.workload.tables import refuse_unsupported_types
@@ -110,7 +110,9 @@ def test_an_unknown_engine() -> None:
 
 @pytest.mark.usefixtures("pylibcudf")
 def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {(gpus, dask): choose_auto_engine(has_gpus=gpus, needs_dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
+    assert {
+        (gpus, dask): choose_auto_engine(has_gpus=gpus, needs_dask=dask).name for gpus in (0, 1) for dask in (0, 1)
+    } == {
         (0, 0): "native",
         (0, 1): "pandas",
         (1, 0): "cudf",

@@ -18,10 +18,10 @@ from merge_bench.merge.exchange import (
     UNKNOWN,
     DataPlane,
     data_planes,
-    import_exchange_class,
     find_data_plane,
     find_recorded_plane,
     format_plane_names,
+    import_exchange_class,
 )
 from merge_bench.merge.exchange.base import Exchange
 from tests.helpers.members import add_member

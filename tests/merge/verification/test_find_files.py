@@ -76,7 +76,10 @@ def test_partitions_are_those_below_the_table(tmp_path: Path) -> None:
         (("y", "1"), ("r", "ü")),
         (("y", "1"), ("r", None)),
     }
-    assert {file.partitions for file in find_table_files(str(tmp_path / "y=1" / "r=*"))} == {(("r", "ü"),), (("r", None),)}
+    assert {file.partitions for file in find_table_files(str(tmp_path / "y=1" / "r=*"))} == {
+        (("r", "ü"),),
+        (("r", None),),
+    }
 
 
 @pytest.mark.parametrize("name", ["r=%E9", "%FF=1"])

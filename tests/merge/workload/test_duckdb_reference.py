@@ -145,7 +145,10 @@ def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
     assert duckdb_reference.count_result_rows(typed).rows == other.num_rows
-    assert duckdb_reference.compute_expected_result(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
+    assert duckdb_reference.compute_expected_result(typed) == (
+        other.num_rows,
+        duckdb_reference.result_checksum(typed, other),
+    )
     assert duckdb_reference.compare_result_rows(typed, [other]) is None
 
 

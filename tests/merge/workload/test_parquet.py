@@ -15,7 +15,7 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.workload import parquet
 from merge_bench.merge.workload.parquet import read_footers
-from merge_bench.merge.workload.tables import BINARY_KEYS, FILES_LEFT_OUT, load_chunk, cast_to_file_types
+from merge_bench.merge.workload.tables import BINARY_KEYS, FILES_LEFT_OUT, cast_to_file_types, load_chunk
 from tests.merge.workload.parquet_samples import plan, to_arrow, write
 
 
