@@ -45,7 +45,7 @@ def running() -> set[str]:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_it_has_the_workers_threads_and_no_more(threads: int) -> None:
-    loaded().join()  # libraries start threads of their own at first use
+    loaded().join_received_rows()  # libraries start threads of their own at first use
     shape, before = loaded().shape, running()
     engine = DuckdbEngine(replace(shape, threads=threads))
     assert len(running() - before) == threads - 1

@@ -126,7 +126,7 @@ def test_what_a_data_plane_declares_is_what_it_has(plane: DataPlane) -> None:
     if plane.attribute is not None:
         member = import_exchange_class(plane.name)
         assert issubclass(member, Exchange)
-        assert hasattr(member, "post") == plane.pipeline
+        assert hasattr(member, "post_message") == plane.pipeline
         assert hasattr(member, "shuffle") == plane.tables
         assert plane == sys.modules[member.__module__].PLANE
     else:
