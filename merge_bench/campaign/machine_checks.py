@@ -31,7 +31,7 @@ from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes
 from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from merge_bench.merge.verification.duckdb_reference import ResultCounts
+    from merge_bench.merge.verification.duckdb_reference import ResultRowCounts
 
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 LIBRARY_SECONDS = 60.0
@@ -170,7 +170,7 @@ def check_tables_fit_in_memory(
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
     copies: float = TABLE_COPIES * tables
     if broadcast_side is not None:
-        copies = tables + sizes[broadcast_side.other] + workers * sizes[broadcast_side]
+        copies = tables + sizes[broadcast_side.opposite] + workers * sizes[broadcast_side]
     needed = int(workers * PROCESS_BYTES + copies + result)
     if needed > available_bytes:
         remedy = "use smaller tables, or keys that repeat less often"
@@ -183,7 +183,7 @@ def check_tables_fit_in_memory(
 
 
 @functools.lru_cache(maxsize=1)
-def _count_result_rows(spec: TableSpec, join_kind: JoinKind) -> ResultCounts:
+def _count_result_rows(spec: TableSpec, join_kind: JoinKind) -> ResultRowCounts:
     """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
@@ -199,7 +199,7 @@ def null_key_warnings(spec: TableSpec, null_key_rows: Mapping[Side, int]) -> tup
     ]
     if not counted:
         return ()
-    floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
+    floats = any(field.is_floating for field in spec.left.fields if field.name in spec.keys)
     null = "null or NaN" if floats else "null"
     has = "have" if sum(null_key_rows.values()) > 1 else "has"
     what = f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL"

@@ -27,7 +27,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification import MODULUS, Check, deserialize_tables, judge_checks
+from merge_bench.merge.verification import MODULUS, ResultCheck, combine_and_judge_checks, deserialize_tables
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (
@@ -272,7 +272,7 @@ def _expected_result(plan: Plan, prepared_chunks: Sequence[worker.PreparedChunks
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
-        rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
+        rows, total = duckdb_reference.compute_expected_result(plan.workload, plan.how)
         return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared_chunks if p.expected is not None]
     rows, total = sum(part.rows for part in parts), sum(part.checksum for part in parts)
@@ -298,7 +298,7 @@ class MergeRecorder:
             session.progress.show_iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
     def write_verdict(
-        self, after_iteration: int | None, checks: Sequence[Check], result_folder: str | None = None
+        self, after_iteration: int | None, checks: Sequence[ResultCheck], result_folder: str | None = None
     ) -> None:
         """Write the record of a verification from the workers' `checks`; raises `WrongResult` if the result is wrong.
 
@@ -307,7 +307,7 @@ class MergeRecorder:
         """
         session, expected = self._session, self._tables.expected
         assert expected is not None
-        whole, message = judge_checks(checks, expected.rows, expected.checksum)
+        whole, message = combine_and_judge_checks(checks, expected.rows, expected.checksum)
         workload = session.plan.workload
         if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
@@ -378,7 +378,9 @@ class IterationAssembler:
         )
 
 
-def decide_timeline_recording(plan: Plan, note_costs: Sequence[worker.NoteCost], launch_index: int = 0) -> TimelineLine:
+def decide_timeline_recording(
+    plan: Plan, note_costs: Sequence[worker.TimelineCost], launch_index: int = 0
+) -> TimelineLine:
     """Decide whether to record a timeline of messages and phases; returns the decision with its reason.
 
     The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
@@ -386,14 +388,14 @@ def decide_timeline_recording(plan: Plan, note_costs: Sequence[worker.NoteCost],
     `note_costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless
     ``off``.
     """
-    dearest = max(note_costs, key=lambda cost: cost.share, default=None)
-    cheap = dearest is None or dearest.share <= MOST_SHARE
+    dearest = max(note_costs, key=lambda cost: cost.iteration_share, default=None)
+    cheap = dearest is None or dearest.iteration_share <= MOST_SHARE
     recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
     because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
     line = TimelineLine(launch=launch_index, recorded=recorded, because=because)
     if dearest is None:
         return line
-    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
+    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.iteration_share)
 
 
 def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:

@@ -174,7 +174,7 @@ def _wait_for_program_output(program_pid: int, time_limits: Sequence[float] = ()
     done, since = 0, time.monotonic()
     try:
         while tool.process.poll() is None:
-            abort.raise_if_set()
+            abort.raise_if_aborted()
             if time_limits:
                 count = max(0, tool.read_printed_text().count("\n") - 1)
                 done, since = count, since if count == done else time.monotonic()
@@ -205,7 +205,7 @@ def _start_perftest(batch_text: str, arguments: Sequence[str]) -> ChildProcess:
 def _end_program_after_run(plugin: worker.MergeWorker, program: WorkerProgram) -> None:
     """End a program once the run that started it is over: the worker of a running cluster outlives the run."""
     while program.process.poll() is None:
-        if plugin.abort.is_abandoned(ORPHANED_SECONDS):
+        if plugin.abort.is_aborted_or_orphaned(ORPHANED_SECONDS):
             program.process.kill_session()
             if plugin.children.pop(_plugin_key_of_program(program.process.pid), None):
                 program.end()  # no step waits for it
@@ -223,10 +223,10 @@ def _perftest_side_error(side: str, output: ProgramOutput) -> RunFailed:
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
     deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
-    abort.raise_if_set()
+    abort.raise_if_aborted()
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        abort.raise_if_set()
+        abort.raise_if_aborted()
     complaint = ucx_perftest.last_ucx_error(output.log + output.text)
     return RunFailed(
         f"the ucx_perftest {side} {exit_status_text(output.status)}" + (f": {complaint}" if complaint else "")
@@ -237,6 +237,6 @@ def _remove_program_from_plugin(program_pid: int) -> WorkerProgram:
     """Remove a program from the worker's plugin, and return it."""
     tool = worker.current_plugin().children.pop(_plugin_key_of_program(program_pid), None)
     if not isinstance(tool, WorkerProgram):
-        worker.current_plugin().abort.raise_if_set()
+        worker.current_plugin().abort.raise_if_aborted()
         raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

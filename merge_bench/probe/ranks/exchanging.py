@@ -14,7 +14,7 @@ from merge_bench.merge.frame import Bytes
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import parcel_bytes
+from merge_bench.merge.workload.synthetic import synthetic_parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, MessageMatrix, count_wrong_bytes, fill_message
 
 HELD = "all-to-all"
@@ -34,7 +34,7 @@ def merge_bytes_by_receiver(spec: SyntheticSpec, workers: int, rank: int) -> tup
 
     `spec`: the synthetic tables that are merged.
     """
-    return parcel_bytes(spec, rank, workers)
+    return synthetic_parcel_bytes(spec, rank, workers)
 
 
 def prepare_and_time_exchange(frames: Sequence[MessageMatrix]) -> float:
@@ -91,8 +91,8 @@ class ExchangeBuffers:
         """Allocate a buffer for each peer that gets or sends a message, and return the buffers by the peer's rank."""
         chosen = {peer: size for peer, size in enumerate(sizes) if size and peer != self._exchange.rank}
         pool = BufferPool()
-        pool.reserve(sum(map(aligned_size, chosen.values())))
-        return {peer: pool.take(size) for peer, size in chosen.items()}
+        pool.reserve_bytes(sum(map(aligned_size, chosen.values())))
+        return {peer: pool.take_bytes(size) for peer, size in chosen.items()}
 
     def time_one_exchange(self) -> float:
         """Exchange the messages of all frames as a merge does, and return the seconds without those of the barriers."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from merge_bench.config.files import open_loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
-from merge_bench.merge.jit import call_c_function, compile_loop, function_address
+from merge_bench.merge.jit import c_function_address, call_c_function, compile_loop
 from merge_bench.merge.worker import current_plugin
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def compiled_put_loops() -> CompiledPutLoops:
     """
     library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
-        function_address(library, f"ucp_{name}")
+        c_function_address(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
     together, apart = (partial(_put_repeatedly, each, put, flush, progress, check, release) for each in (False, True))
@@ -287,7 +287,7 @@ def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]
 
         for number, (size, _) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                _ucx_exchange_of_worker().receive_token(source, drive_progress)
+                _ucx_exchange_of_worker().wait_for_token(source, drive_progress)
                 wrong.append(int(np.count_nonzero(held.memory.byte_array[:size] != _payload_byte(number, test))))
                 _ucx_exchange_of_worker().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
@@ -368,7 +368,7 @@ def _check_put_status(status: int, activity: str) -> None:
     `status`: what the loop returned. `activity`: what was being done, for the message.
     """
     if status == STOPPED:
-        current_plugin().abort.raise_if_set()
+        current_plugin().abort.raise_if_aborted()
         raise RunFailed(f"the process that controls the run did not answer while {activity}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {activity}")
@@ -382,7 +382,7 @@ def _stop_flag_of_loops() -> Iterator[npt.NDArray[np.int64]]:
 
     def set_flag_when_abandoned() -> None:
         while not over.wait(0.02):
-            if abort.is_abandoned(ORPHANED_SECONDS):
+            if abort.is_aborted_or_orphaned(ORPHANED_SECONDS):
                 stop[0] = 1
                 return
 

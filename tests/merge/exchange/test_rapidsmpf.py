@@ -159,7 +159,7 @@ class Alone:
 
     def connect(self, addresses: Any) -> None: ...
 
-    def transfer(self, sends: Any, receives: Any, *, noted: bool = False) -> None: ...
+    def transfer(self, sends: Any, receives: Any, *, note_batches: bool = False) -> None: ...
 
     def close(self) -> None: ...
 
@@ -171,7 +171,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
         monkeypatch.setitem(sys.modules, name, module)
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
 
 
 def lonely(abort: AbortFlag, timeout: float) -> Any:
@@ -201,7 +201,7 @@ def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3], "a": [4, 5, 6]}))
     packed = plane.pack(table, [0])
     if aborted:
-        threading.Timer(0.2, abort.set, ("rank 1 died",)).start()
+        threading.Timer(0.2, abort.abort_run, ("rank 1 died",)).start()
     message = "rank 1 died" if aborted else "rank 0 was waiting for rows over rapidsmpf for . s without progress"
     with pytest.raises(RunFailed, match=message):
         plane.shuffle([packed])
