@@ -162,7 +162,7 @@ def _settle_command(
     if words:
         refuse_options_of_merges(run)
         timeout = run.timeout if TIMEOUT in run.sources else None
-        command = make_command_plan(words, own.with_given_values(timeout=timeout), lanes=own.lanes)
+        command = make_command_plan(words, own.with_given_values(timeout=timeout))
         return options.with_given_values(metric=command.main_metric.name), command
     if others := [key for key in own.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")

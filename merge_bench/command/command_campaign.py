@@ -118,11 +118,6 @@ class CommandCampaign:
     plan: CommandPlan
 
     @property
-    def required(self) -> Sequence[str]:
-        """The transports that the command's processes have to use."""
-        return RecordedPlan.of(self.head.plans[0]).require_transport or ()
-
-    @property
     def blocks(self) -> int:
         """How often the command is launched under each config."""
         return len(self.jobs) // len(self.head.runs)
@@ -147,13 +142,10 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
 
     `own`, `options`: the options of `exec`, and those that `run` has as well.
     """
-    required = options.require_transport
-    _refuse_unknown_transports(required)
-    plan = make_command_plan(argv, own, lanes=own.lanes or bool(required))
-    names = options.configs or (options.config,)
+    plan = make_command_plan(argv, own)
     configs: list[Config] = []
     ready: list[tuple[PlannedRun, Config]] = []
-    for name in names:
+    for name in options.configs or (options.config,):
         variants = plan_command_under_config(name, argv, options, several=("ucx",))
         add_config(configs, record := make_config_record(variants[0]))
         ready += [(planned, record) for planned in variants]
@@ -161,11 +153,17 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     launches = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
-    recorded = {"command": msgspec.to_builtins(plan), "launches": launches}
-    recorded |= {"require_transport": list(required)} if required else {}
-    releases = list(dict.fromkeys(planned.plan.ucx for planned, _ in ready))
-    plans = [recorded if ucx is None else {**recorded, "ucx": ucx} for ucx in releases]
-    keys = [RunKey(config=record.name, plan=releases.index(planned.plan.ucx)) for planned, record in ready]
+    if any(planned.plan.require_transport for planned, _ in ready):
+        plan = msgspec.structs.replace(plan, lanes=True)
+    plans: list[dict[str, Any]] = []
+    keys: list[RunKey] = []
+    for planned, record in ready:
+        recorded = {"command": msgspec.to_builtins(plan), "launches": launches}
+        recorded |= {"require_transport": list(required)} if (required := planned.plan.require_transport) else {}
+        recorded |= {} if planned.plan.ucx is None else {"ucx": planned.plan.ucx}
+        if recorded not in plans:
+            plans.append(recorded)
+        keys.append(RunKey(config=record.name, plan=plans.index(recorded)))
     head = make_campaign_line(configs, plans, keys, first.plan.seed)
     labels = label_planned_runs(head)
     order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=launches, seed=first.plan.seed)
@@ -183,13 +181,22 @@ def plan_command_under_config(
     `several`: options that may have several values, of which each has its own plan. Raises UsageError if something is
     wrong with the config or the command.
     """
+    required: tuple[str, ...] = ()
+
+    def without_merge(resolved: RunOptions) -> RunOptions:
+        nonlocal required
+        required = resolved.require_transport
+        return _without_merge(resolved)
+
     planned_runs = []
-    for planned in plan_runs(name, options, _without_merge, several=several):
+    for planned in plan_runs(name, options, without_merge, several=several):
+        _refuse_unknown_transports(required)
         variables = command_variables(planned)
         if find_program(argv, command_environment(variables)) is None:
             raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
         warning = settings_stay_here_warning(argv, make_config_record(planned).name, variables)
-        planned_runs.append(replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))))
+        plan = replace(planned.plan, require_transport=required)
+        planned_runs.append(replace(planned, plan=plan, warnings=(*planned.warnings, *filter(None, [warning]))))
     return planned_runs
 
 
@@ -198,7 +205,7 @@ def _refuse_unknown_transports(required: Sequence[str]) -> None:
         raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
 
 
-def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = False) -> CommandPlan:
+def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
     """Make the plan of a command from its words and options, as the records have it; raises UsageError."""
     for check in own.check:
         parse_check(check)
@@ -213,7 +220,7 @@ def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = Fa
         checks=list(own.check),
         expect_status=own.expect_status,
         timeout=own.timeout,
-        lanes=lanes,
+        lanes=own.lanes,
     )
 
 
@@ -313,7 +320,7 @@ def run_command_campaign(
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
-        return launch_command(campaign.plan, job, writer, shown, index, campaign.required)
+        return launch_command(campaign.plan, job, writer, shown, index)
 
     return run_launches(
         campaign.results,
@@ -329,13 +336,11 @@ def run_command_campaign(
     )
 
 
-def launch_command(
-    plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int, required: Sequence[str] = ()
-) -> int:
+def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
     with record_launch_outcome(job, writer, index, processes) as outcome:
-        CommandLaunch(plan, job, writer, index, processes, required).measure(progress)
+        CommandLaunch(plan, job, writer, index, processes).measure(progress)
     return outcome.status
 
 
@@ -343,8 +348,7 @@ def launch_command(
 class CommandLaunch:
     """One launch of a command.
 
-    `index`: its number in the campaign; `processes`: run and end what it starts; `required`: transports that its
-    processes have to use.
+    `index`: its number in the campaign; `processes`: run and end what it starts.
     """
 
     plan: CommandPlan
@@ -352,7 +356,6 @@ class CommandLaunch:
     writer: CampaignWriter
     index: int
     processes: LaunchProcesses
-    required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._variables = command_variables(self.job.prepared)
@@ -363,7 +366,7 @@ class CommandLaunch:
         plan, place = self.plan, self._make_place()
         progress.show_phase("looking at other processes")
         self._record_launch()
-        if plan.lanes and self.job.block == 0:
+        if self._needs_lanes():
             progress.show_phase("lanes")
             self._record_lanes(self._make_place())
         progress.show_phase("running")
@@ -380,6 +383,15 @@ class CommandLaunch:
             failure.log_tail = failure.log_tail or read_log_tail(err) or read_log_tail(out)
             raise
 
+    def _needs_lanes(self) -> bool:
+        """Whether this launch runs the command with UCX's log: the first of each config.
+
+        A tuning has no plan with lanes: there each launch shows that its config meets the required transports.
+        """
+        if self.plan.lanes:
+            return self.job.block == 0
+        return bool(self.job.prepared.plan.require_transport)
+
     def _record_lanes(self, place: LaunchPlace) -> None:
         """Run the command with UCX's log, and record its lanes; raises GateNotMet if a transport is missing."""
         folder = self.writer.logs / f"launch-{self.index:03d}-ucx"
@@ -394,8 +406,8 @@ class CommandLaunch:
         line = make_lanes_line(self.index, self._environment, logs)
         if line is not None:
             self.writer.write(line)
-        if self.required:
-            check_required_lanes(self.required, logs)
+        if required := self.job.prepared.plan.require_transport:
+            check_required_lanes(required, logs)
         elif line is None:
             self.writer.write(WarningLine.of(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
 

@@ -88,7 +88,7 @@ def make_metrics(options: MetricOptions, command_line: str) -> list[CommandMetri
     """
     metrics = [_parse_metric(text, command_line) for text in options.metrics]
     if options.preset is not None:
-        metrics += _find_named_preset(options.preset, "--preset").metrics_of(command_line)
+        metrics += _find_named_preset(options.preset, f"--preset {options.preset}").metrics_of(command_line)
     names = [metric.name for metric in metrics]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--metric: two metrics have the name {repeated}; give each a name of its own")
@@ -122,7 +122,7 @@ def _parse_metric(text: str, command_line: str) -> CommandMetric:
         if named is None:
             how = "write NAME=re:REGEX, NAME=json:PATH or NAME=PRESET"
             raise UsageError(f"--metric {text}: {how}, with a preset of {', '.join(preset_names())}")
-        first = _find_named_preset(source, "--metric").metrics_of(command_line)[0]
+        first = _find_named_preset(source, f"--metric {text}").metrics_of(command_line)[0]
         return CommandMetric(name=name, unit=first.unit, better=first.better, source=first.source, pick=first.pick)
     if not _NAME.fullmatch(name):
         raise UsageError(f"--metric {text}: give it a name, such as --metric speed={source}")
@@ -131,11 +131,12 @@ def _parse_metric(text: str, command_line: str) -> CommandMetric:
     return CommandMetric(name=name, better="", source=source)
 
 
-def _find_named_preset(name: str, option: str) -> Preset:
+def _find_named_preset(name: str, typed_option: str) -> Preset:
+    """The preset of this name; raises UsageError, which begins with the option as it was typed."""
     preset = find_preset(name)
     if preset is None:
         hint = suggest_similar_names(name, preset_names()) or f"; choose one of {', '.join(preset_names())}"
-        raise UsageError(f"{option} {name}: there is no such preset{hint}")
+        raise UsageError(f"{typed_option}: there is no such preset{hint}")
     return preset
 
 

@@ -6,6 +6,7 @@ is asked for lanes runs the command once more before it is timed, because loggin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -50,13 +51,16 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     """Make the record of the lanes between the processes of a command; None if UCX logged none.
 
     The whole command is rank 0: UCX does not log which process a lane leads to, only whether that is on another host.
+    So a pair stands for all processes that logged lanes to this host, or to others, and has their number.
     """
     transports: dict[str, dict[str, None]] = {}
+    processes: Counter[str] = Counter()
     protocols: list[list[SizeRange]] = []
     for text in logs:
         for place, lanes in logged_lanes(text).items():
             if place != SELF:
                 transports.setdefault(place, {}).update(dict.fromkeys(lanes))
+                processes[place] += 1
         table = _tag_protocols(text)
         if table and not protocols:
             protocols.append(table)
@@ -69,6 +73,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
             placement=_PLACEMENTS.get(place),
             transports=list(lanes),
             protocols=0 if protocols else None,
+            processes=processes[place],
         )
         for place, lanes in sorted(transports.items())
     ]

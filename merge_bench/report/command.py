@@ -9,10 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
 from merge_bench.analysis.compare import Metric, main_metric, metrics_of
 from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
+from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
 from merge_bench.units import format_duration, plural
@@ -21,6 +24,8 @@ from merge_bench.view.plot.command import launches_chart, metric_chart
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import NULL, ShownUnit, format_cell
 from merge_bench.view.titles import command_text, join_in_words
+
+_PLACEMENTS = {ONE_HOST: "same host", TWO_HOSTS: "between hosts"}
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ def write_command_details(page: Page, run: CommandRun) -> None:
         write_metric_spreads(page, document)
         sections.write_interval_note(page, document)
     (_write_iterations if run.run.imported else _write_launches)(page, run.run)
-    sections.write_selected_transports(page, document.lanes, document.requested_transports)
+    _write_lanes(page, document)
     sections.write_protocols(page, document.protocols)
     page.add_heading("Verification")
     for text, style in outcome_sentences([run]):
@@ -242,6 +247,18 @@ def _write_iterations(page: Page, run: Run) -> None:
         values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
         columns.append(Column(unit.heading(metric.name, "\n"), values))
     page.add_table(*columns)
+
+
+def _write_lanes(page: Page, document: RunDocument) -> None:
+    """Put the configured and the selected transports of a command's processes on a page, if any were logged."""
+    if not document.lanes:
+        return
+    sections.write_configured_transports(page, document.requested_transports)
+    for lane in document.lanes:
+        about = [_PLACEMENTS.get(lane.placement, lane.placement)] if lane.placement else []
+        if not isinstance(lane.processes, msgspec.UnsetType):
+            about.append(f"in the UCX logs of {plural(lane.processes, 'process')}")
+        page.add_paragraph(f"selected: {', '.join(lane.transports)}" + (f" ({', '.join(about)})" if about else ""))
 
 
 def launch_end_text(launch: Launch) -> str:

@@ -481,9 +481,7 @@ def write_selected_transports(page: Page, lanes: Sequence[PairTransports], reque
     """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
     if not lanes:
         return
-    page.add_heading("Transports that UCX selected")
-    if requested:
-        page.add_paragraph("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+    write_configured_transports(page, requested)
     groups = group_by_key(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
     if len(groups) == 1:
         transports, placement = next(iter(groups))
@@ -495,6 +493,13 @@ def write_selected_transports(page: Page, lanes: Sequence[PairTransports], reque
         for (transports, placement), alike in groups.items()
     ]
     page.add_table(*columns_from_rows(("Pairs", "Placement", "Transports selected"), rows, range(3)))
+
+
+def write_configured_transports(page: Page, requested: Mapping[str, str]) -> None:
+    """Put the heading of the selected transports and the settings about transports on a page."""
+    page.add_heading("Transports that UCX selected")
+    if requested:
+        page.add_paragraph("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
 
 
 def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
