@@ -10,6 +10,7 @@ import click
 from merge_bench.cli import common
 from merge_bench.command.options import BisectOptions, ExecOptions, options_of_run_for_bisect
 from merge_bench.config.options import RunOptions
+from merge_bench.errors import print_message
 
 
 @click.command(
@@ -29,16 +30,20 @@ def bisect_releases(words: tuple[str, ...], bisect: BisectOptions, own: ExecOpti
     from merge_bench.command.bisect_campaign import BisectTask, run_bisection
     from merge_bench.command.bisect_view import print_bisection
     from merge_bench.view.progress import make_progress
-    from merge_bench.view.streams import print_document
+    from merge_bench.view.streams import print_document, print_log_tail
 
     task = BisectTask(words, own, options, bisect)
     if options.dry_run:
         print(task.dry_run_text())
         return 0
     with contextlib.closing(make_progress(sys.stderr, quiet=options.json)) as progress:
-        document = run_bisection(task, progress, caller)
+        document, failure = run_bisection(task, progress, caller)
     if options.json:
         print_document(document)
     else:
         print_bisection(document)
+    if failure is not None:
+        print_message(f"{failure}; run the same command to try again ({failure.records})")
+        print_log_tail(failure.log_tail)
+        return failure.exit_status
     return 0

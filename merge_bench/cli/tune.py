@@ -58,6 +58,10 @@ OWN_HELP = {
     "lanes": "Run COMMAND once with UCX's log before the search, and leave out settings of transports that it does not"
     " use (not with --dry-run).",
 }
+COMMAND_TIMEOUT_HELP = (
+    "Of a COMMAND: end a launch that takes longer, and count it as failed; by default after ten times as long as the"
+    " slowest launch of BASELINE, at least 30s, and at the end of --budget."
+)
 OF_COMMAND = tuple(
     replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
     for option in ExecOptions.table()
@@ -65,7 +69,7 @@ OF_COMMAND = tuple(
 )
 OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
 OF_RUN = tuple(
-    replace(option, help=f"{option.help} Of a COMMAND: end a launch that takes longer, and count it as failed.")
+    replace(option, help=f"{option.help} {COMMAND_TIMEOUT_HELP}")
     if option.key == TIMEOUT
     else option
     for option in TUNE_OPTIONS
@@ -196,6 +200,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 def _print_tuning_space(task: TuningTask) -> None:
     """Print the values that a tuning would try, those that it leaves out, and what its budget allows."""
     from merge_bench.command.command_campaign import measured_text
+    from merge_bench.tune.command_tuning import time_limit_sentence
     from merge_bench.tune.tuning_plan import TuningTiming
 
     timing = TuningTiming.from_task(task)
@@ -206,6 +211,8 @@ def _print_tuning_space(task: TuningTask) -> None:
         print(f"# {pruned.value}: {pruned.reason}")
     if task.command is not None:
         print(f"## measured: {measured_text(task.command)}")
+        if task.command.timeout is None:
+            print(f"## {time_limit_sentence()}")
     for sentence in timing.forecast_sentences(fitting):
         print(f"## {sentence}")
 

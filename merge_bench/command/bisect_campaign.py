@@ -24,6 +24,7 @@ from merge_bench.analysis.compare import (
     metrics_of_command,
     side_of_run,
 )
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import Effect
 from merge_bench.campaign import Caller, Progress
 from merge_bench.campaign.campaign import complete_campaign_line, dry_run_text, run_sweep
@@ -33,6 +34,7 @@ from merge_bench.command import command_campaign
 from merge_bench.command.bisect import (
     LEAST,
     BisectDocument,
+    ReleaseFailed,
     SettingChange,
     bisect_releases,
     planned_looks,
@@ -45,6 +47,7 @@ from merge_bench.config.ucx_info import effective_settings, find_ucx_info, read_
 from merge_bench.config.ucx_releases import find_release, releases_between
 from merge_bench.errors import (
     GateNotMet,
+    NotRecorded,
     RunFailed,
     UsageError,
     WrongResult,
@@ -92,9 +95,15 @@ class BisectTask:
             raise UsageError(f"--launches {most}: a verdict needs at least {LEAST} launches of each release")
         return most
 
-    def plan_pair(self, pair: tuple[str, str], launches: int, extend: Path | None = None) -> PlannedPair:
-        """Plan the campaign of two releases; `extend`: the folder of the one that gets the launches."""
+    def plan_pair(
+        self, pair: tuple[str, str], launches: int, extend: Path | None = None, *, anew: bool = False
+    ) -> PlannedPair:
+        """Plan the campaign of two releases.
+
+        `extend`: the folder of the one that gets the launches; `anew`: no unfinished campaign is continued.
+        """
         changed = {"ucx": pair, "launches": launches, "extend": None if extend is None else str(extend)}
+        changed |= {"fresh": True} if anew else {}
         options = self.options.with_given_values(**changed)
         if not self.argv and (alone := list(self.own.sources)):
             raise UsageError(f"--{alone[0].replace('_', '-')} is an option of a command, and none is given")
@@ -157,7 +166,10 @@ def expand_releases(parsed: Sequence[str]) -> list[str]:
 
 @dataclass
 class PairMeasurer:
-    """Measures pairs of releases within the budget of a call; what is stored already costs nothing."""
+    """Measures pairs of releases within the budget of a call; what is stored already costs nothing.
+
+    A stored pair of which launches failed is measured again, in a new campaign.
+    """
 
     task: BisectTask
     progress: Progress
@@ -169,15 +181,22 @@ class PairMeasurer:
     def measure(self, baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
         """Make the launches that two releases lack; returns the effect and the folder of the records.
 
-        None: the budget has no time for them. Raises RunFailed, WrongResult or GateNotMet if launches fail.
+        None: the budget has no time for them. Raises ReleaseFailed if launches fail; RunFailed, WrongResult or
+        GateNotMet if the campaign ended early.
         """
         pair = (baseline, candidate)
         planned = self.task.plan_pair(pair, launches)
         stored = self._find_stored(pair, planned)
+        failed_before = stored is not None and any(launch.failed for launch in stored.launches)
+        if failed_before and stored is not None:
+            print_message(f"launches of {baseline} and {candidate} failed before, and are made again: {stored.folder}")
+            stored = None
         left = jobs_left(stored, planned.jobs) if stored is not None else planned.jobs
         if left:
             if not self._fits(len(left)):
                 return None
+            if failed_before:
+                planned = self.task.plan_pair(pair, launches, anew=True)
             stored = self._make_launches(pair, launches, stored, planned, len(left))
         assert stored is not None
         if not left and pair not in self.folders:
@@ -210,22 +229,39 @@ class PairMeasurer:
         folder, status = planned.run(self.progress, replace(self.caller, options=options))
         self.seconds += time.monotonic() - began
         self.launches += left
-        if status != 0:
-            kind = {WrongResult.exit_status: WrongResult, GateNotMet.exit_status: GateNotMet}.get(status, RunFailed)
-            raise kind(f"not all launches of {pair[0]} and {pair[1]} went well: {folder}")
-        return read_campaign(folder)
+        campaign = read_campaign(folder)
+        if status == 0:
+            return campaign
+        failure = find_failed_release(campaign)
+        if failure is not None and not jobs_left(campaign, planned.jobs):
+            raise failure
+        kind = {WrongResult.exit_status: WrongResult, GateNotMet.exit_status: GateNotMet}.get(status, RunFailed)
+        why = next((f": {each.message}" for launch in campaign.launches for each in launch.failures), "")
+        raise kind(f"not all launches of {pair[0]} and {pair[1]} went well{why}: {folder}")
+
+
+_NO_FAILURE_OF_RELEASE = (WrongResult.code, GateNotMet.code, NotRecorded.code)
+"""Codes of failures that end the bisection, whatever the release."""
+
+
+def find_failed_release(campaign: Campaign) -> ReleaseFailed | None:
+    """The first of a campaign's two releases with which launches failed, as an error; None if there is none."""
+    for run in campaign.runs:
+        firsts = [failure for launch in run.launches if launch.failed for failure in launch.failures[:1]]
+        failures = [failure for failure in firsts if failure.code not in _NO_FAILURE_OF_RELEASE]
+        if failures:
+            counts = f"{len(failures)} of {plural(len(run.launches), 'launch')} failed"
+            tail = next((failure.log_tail for failure in failures if failure.log_tail), None)
+            return ReleaseFailed(run.plan.ucx or "", f"{counts}: {failures[0].message}", str(campaign.folder), tail)
+    return None
 
 
 def _effect(campaign: Campaign, launches: int) -> Effect:
     """The effect of a campaign's second release against its first one, in the blocks below `launches`.
 
-    Raises RunFailed if launches failed, or there are no figures.
+    Raises RunFailed if there are no figures.
     """
     (pair,) = select_run_pairs([campaign], anyway=False).pairs
-    for side in (pair.baseline, pair.candidate):
-        if side.failed_launches:
-            failed = f"{side.failed_launches} of {len(side.run.launches)} launches with {side.label} failed"
-            raise RunFailed(f"{failed}: {campaign.folder}; to measure them again, use --fresh")
     metric = main_metric(pair.baseline.run)
     sides = [
         ComparisonSide(tuple(each for each in side_of_run(one.run, metric).samples if each.block < launches))
@@ -237,23 +273,32 @@ def _effect(campaign: Campaign, launches: int) -> Effect:
     return effect
 
 
-def run_bisection(task: BisectTask, progress: Progress, caller: Caller) -> BisectDocument:
-    """Bisect the releases of a task, and say what differs between those that it ends with."""
+def run_bisection(
+    task: BisectTask, progress: Progress, caller: Caller
+) -> tuple[BisectDocument, ReleaseFailed | None]:
+    """Bisect the releases of a task, and say what differs between those that it ends with.
+
+    The second value: the failure of the first or the last release, with which nothing can be found.
+    """
     releases, threshold = task.releases, task.options.threshold
     measurer = PairMeasurer(task, progress, caller)
     outcome = bisect_releases(releases, measurer.measure, threshold=threshold, most=task.most)
+    found = outcome._asdict()
+    failure = found.pop("failure")
     document = BisectDocument(
         releases=releases,
         metric=_metric_of(task).name,
         threshold=threshold,
-        **outcome._asdict(),
+        **found,
         differences=[],
         settings=[],
+        error=None if failure is None else Failure(failure.code, str(failure)),
     )
     if outcome.decisive_step is None or outcome.between is None:
-        return document
+        return document, failure
     differences = compare_campaigns([read_campaign(outcome.decisive_step.records)], threshold=threshold).differences
-    return msgspec.structs.replace(document, differences=differences, settings=changed_settings(*outcome.between))
+    settings = changed_settings(*outcome.between)
+    return msgspec.structs.replace(document, differences=differences, settings=settings), None
 
 
 def _metric_of(task: BisectTask) -> Metric:

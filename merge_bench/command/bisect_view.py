@@ -8,6 +8,7 @@ from merge_bench.view.comparison import STYLES, difference_columns, format_perce
 from merge_bench.view.content import columns_from_rows
 from merge_bench.view.terminal import open_page
 from merge_bench.view.text import capitalize, format_cell, format_interval, format_ratio
+from merge_bench.view.titles import join_in_words
 
 _SIDES = {True: "beyond half", False: "before half", None: ""}
 _WORDS = {Verdict.FASTER.value: "better", Verdict.SLOWER.value: "worse"}
@@ -33,6 +34,9 @@ def print_bisection(document: BisectDocument) -> None:
         if rows:
             headings = ("Releases", "Verdict", "Speed-up", "Interval", "Launches", "Of the ends'")
             page.add_table(*columns_from_rows(headings, rows, (0, 1, 5)))
+        for step in document.steps:
+            if step.failure is not None:
+                page.add_paragraph(f"{step.baseline} → {step.candidate}: {step.failure}", "yellow")
         for folder in dict.fromkeys(step.records for step in document.steps):
             page.add_unwrapped(f"Records: {folder}")
         if document.differences:
@@ -49,17 +53,23 @@ def print_bisection(document: BisectDocument) -> None:
 
 
 def result_sentence(document: BisectDocument) -> str:
-    """What was found, in a sentence."""
+    """What was found, in a sentence, and which releases were left out."""
+    left_out = join_in_words(document.left_out)
+    return _found_text(document) + (f" Left out, because launches failed: {left_out}." if left_out else "")
+
+
+def _found_text(document: BisectDocument) -> str:
     if document.decisive_step is not None:
         step = document.decisive_step
         word = _WORDS[step.verdict]
         return (
             f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"
+            + "." * bool(document.left_out)
         )
     reason = document.reason or ""
     if document.between is not None:
         return f"The change is between {' and '.join(document.between)}. {capitalize(reason)}."
-    ends = f" ({_ratio_text(document.steps[0])})" if document.steps else ""
+    ends = f" ({_ratio_text(document.steps[0])})" if document.steps and document.error is None else ""
     return f"{document.verdict}: {reason}{ends}"
 
 

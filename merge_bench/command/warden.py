@@ -22,13 +22,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from merge_bench.cluster.supervisor import ChildProcess
+from merge_bench.cluster.supervisor import CLOCK_BYTES, ChildProcess
 from merge_bench.command.descendants import end_descendants, find_descendants, set_subreaper
 from merge_bench.config.files import open_without_links
 
 ENDED, TIMEOUT, STOPPED, NOT_STARTED = "ended", "timeout", "stopped", "not-started"
 """Why the command is no longer running: by itself, at its time limit, because the driver stops; or it never ran."""
 _PIPE_BYTES = 1 << 20
+_Ready = list[tuple[selectors.SelectorKey, int]]
+"""The streams of which something can be read."""
 
 
 class KeptOutput:
@@ -105,8 +107,11 @@ class Warden:
             return {"reason": NOT_STARTED, "message": f"{named}{error.strerror}"}
         limit = self._task["seconds"]
         deadline = None if limit is None else began + limit
+        ready: _Ready = []
+        woken = time.monotonic()
         while not self._reap(child):
-            now = time.perf_counter()
+            self._read_outputs(ready)
+            now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:
                 child.send_signal(signal.SIGKILL)
                 self._kill_at = None
@@ -116,8 +121,9 @@ class Warden:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGTERM)
             times = [each for each in (self._kill_at, deadline if self._reason == ENDED else None) if each is not None]
-            self._read_outputs(max(min(times) - now, 0.0) if times else None)
-        seconds = time.perf_counter() - began
+            ready = self._selector.select(max(min(times) - now, 0.0) if times else None)
+            woken = time.monotonic()  # before output is read, which is not the command's time
+        seconds = woken - began
         status = child.wait_for_exit_status()
         left = sum(not process.zombie for process in find_descendants())
         unended = end_descendants()
@@ -135,9 +141,10 @@ class Warden:
         }
 
     def _start(self) -> tuple[ChildProcess, float]:
-        """Start the command in a session of its own; returns it, and when that was.
+        """Start the command in a session of its own; returns it, and the time at which its program began.
 
-        The kernel kills it if the warden dies.
+        The new process takes that time itself, just before it becomes the program: the start of a process by Python
+        takes longer than a small program. The kernel kills the command if the warden dies.
         """
         task = self._task
         with contextlib.ExitStack() as opened:
@@ -153,11 +160,18 @@ class Warden:
             if task["stdin"] is not None:
                 stdin = os.open(task["stdin"], os.O_RDONLY)
                 opened.callback(os.close, stdin)
-            began = time.perf_counter()
+            clock_reader, clock_writer = os.pipe()
+            opened.callback(os.close, clock_reader)
+            opened.callback(os.close, clock_writer)
             child = ChildProcess(
-                task["argv"], environment=task["environment"], log=writers["err"], stdin=stdin, stdout=writers["out"]
+                task["argv"],
+                environment=task["environment"],
+                log=writers["err"],
+                stdin=stdin,
+                stdout=writers["out"],
+                clock=clock_writer,
             )
-            return child, began
+            return child, int.from_bytes(os.read(clock_reader, CLOCK_BYTES), sys.byteorder) / 1e9
 
     def _reap(self, child: ChildProcess) -> bool:
         """Reap orphans that have ended; returns whether the command itself has, which stays unreaped."""
@@ -172,9 +186,9 @@ class Warden:
                 return True
             os.waitpid(ended.si_pid, 0)
 
-    def _read_outputs(self, seconds: float | None) -> None:
-        """Wait at most `seconds` for output or a signal, and keep what was printed."""
-        for key, _ in self._selector.select(seconds):
+    def _read_outputs(self, ready: _Ready) -> None:
+        """Keep what was printed on the streams that are `ready`, and take note of signals."""
+        for key, _ in ready:
             if key.data is None:
                 os.read(key.fd, 1 << 10)
             else:

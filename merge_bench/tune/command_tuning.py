@@ -32,10 +32,37 @@ from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host.gpu import count_visible_gpus
 from merge_bench.records.campaign import CommandPlan
+from merge_bench.units import format_duration
 
 _OF_TRANSPORT = re.compile(r"UCX_(TCP|POSIX|SYSV|RC|UD|DC)_(?!ERROR_HANDLING)")
 _HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?machinefile)(?=$|[\s=])")
 """What in a command's words shows that it runs on other hosts."""
+
+LIMIT_FACTOR, LEAST_LIMIT_SECONDS = 10.0, 30.0
+"""The default time limit of a launch: this many times the slowest launch of the baseline, but at least this long."""
+_LATE_FACTOR = 2.0
+"""So many times the slowest launch of the baseline a launch may take that began just before the budget's end."""
+
+
+def default_time_limit(baseline_seconds: Sequence[float], budget_left: float | None) -> float | None:
+    """Seconds after which a launch of a command is ended if no ``--timeout`` was given; None: no limit.
+
+    `baseline_seconds`: of the launches of the baseline that went well; `budget_left`: seconds, None without a budget.
+    The limit does not exceed what is left of the budget, but a launch that began in time may end: it gets twice as long
+    as the slowest launch of the baseline. Before the first one has ended, only the budget is a limit.
+    """
+    if not baseline_seconds:
+        return budget_left
+    slowest = max(baseline_seconds)
+    limit = max(LIMIT_FACTOR * slowest, LEAST_LIMIT_SECONDS)
+    return limit if budget_left is None else min(limit, max(budget_left, _LATE_FACTOR * slowest))
+
+
+def time_limit_sentence(limit: float | None = None) -> str:
+    """A sentence on the default time limit of launches; `limit`: its seconds, None before they are known."""
+    known = "" if limit is None else f"{format_duration(limit)}, "
+    rule = f"{LIMIT_FACTOR:g} times the slowest launch of the baseline but at least {LEAST_LIMIT_SECONDS:g} seconds"
+    return f"a launch is ended after {known}{rule}, and counts as failed; --timeout sets another limit"
 
 
 def plan_command_runs(name: str | Path | None, command: CommandPlan, run: RunOptions) -> list[PlannedRun]:

@@ -43,6 +43,7 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, RecordedPlan
 from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.command_tuning import default_time_limit, time_limit_sentence
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -252,7 +253,7 @@ class ClusterEvaluator:
                 return LaunchSample(None, prepared)
             self._make_launch(Job(prepared[plan], name, plan, block))
             if not candidate.values:
-                self._check_baseline(self._samples_by_launch[key][0])
+                self._check_baseline(*self._samples_by_launch[key])
         sample, seconds = self._samples_by_launch[key]
         self._spent_seconds += seconds
         self._spent_launches += 1
@@ -274,15 +275,29 @@ class ClusterEvaluator:
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
 
-    def _check_baseline(self, sample: LaunchSample) -> None:
+    def command_time_limit(self) -> float | None:
+        """Seconds after which the next launch of a command is ended if no time limit was given; None: no limit."""
+        names = {each.config_name(self.baseline) for each in (Candidate(), Candidate(twin=True))}
+        lengths = [
+            seconds
+            for (name, _, _), (sample, seconds) in self._samples_by_launch.items()
+            if name in names and sample.value is not None
+        ]
+        left = None if self.budget.seconds is None else self.budget.seconds - self._spent_seconds
+        return default_time_limit(lengths, left)
+
+    def _check_baseline(self, sample: LaunchSample, seconds: float) -> None:
         if sample.wrong:
             raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
         most = MOST_BASELINE_FAILURES
         if sample.of_command and all(each.value is None for each, _ in self._samples_by_launch.values()):
             most = 1  # a wrong metric or a missing file: further launches would fail as well
+            if self.budget.seconds is not None and self._spent_seconds + seconds >= self.budget.seconds:
+                most = 0
         if self._baseline_failures > most:
-            raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
+            times = "once" if self._baseline_failures == 1 else f"{self._baseline_failures} times in a row"
+            raise RunFailed(f"the baseline failed {times}: {sample.reason}")
 
     def _read_campaign(self) -> Campaign:
         """The campaign as its records are now; only what is new in them is read."""
@@ -417,7 +432,10 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
         if task.command is None:
             status = launch_merge(job, writer, shown, index)
         else:
-            status = launch_command(task.command, job, writer, shown, index)
+            command = task.command
+            if command.timeout is None:
+                command = msgspec.structs.replace(command, timeout=evaluator.command_time_limit())
+            status = launch_command(command, job, writer, shown, index)
         if status == 0:
             timing.note_launch_seconds(job, time.monotonic() - began)
         return status
@@ -469,6 +487,8 @@ def fit_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: Clu
     if evaluator.budget.seconds is None and task.command is None:
         return AffordableSearch(task.values, len(task.prepared))
     launch = evaluator.measure_baseline_seconds()  # which also shows whether a command works at all
+    if task.command is not None and task.command.timeout is None:
+        print_message(time_limit_sentence(evaluator.command_time_limit()))
     try:
         fitting = timing.fit_search(launch)
         if fitting.sizes > 1 and launch > 0.0:
