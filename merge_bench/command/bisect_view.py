@@ -50,21 +50,17 @@ def print_bisection(document: BisectDocument) -> None:
             page.add_table(*columns_from_rows(("Setting", *document.between), changed, (0, 1, 2)))
         page.add_heading("Result")
         page.add_paragraph(result_sentence(document), STYLES.get(document.verdict, "bold"))
+        if document.left_out:
+            page.add_paragraph(f"Left out, because launches failed: {join_in_words(document.left_out)}", "yellow")
 
 
 def result_sentence(document: BisectDocument) -> str:
-    """What was found, in a sentence, and which releases were left out."""
-    left_out = join_in_words(document.left_out)
-    return _found_text(document) + (f" Left out, because launches failed: {left_out}." if left_out else "")
-
-
-def _found_text(document: BisectDocument) -> str:
+    """What was found, in a sentence."""
     if document.decisive_step is not None:
         step = document.decisive_step
         word = _WORDS[step.verdict]
         return (
             f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"
-            + "." * bool(document.left_out)
         )
     reason = document.reason or ""
     if document.between is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,19 @@ def test_an_expression_may_contain_commas_and_equal_signs() -> None:
 def test_options_of_the_only_metric_need_no_name() -> None:
     metric = made("speed=re:(.*)", units=["images"], better=["more"], picks=["median"])[0]
     assert (metric.unit, metric.better, metric.pick) == ("images", "more", "median")
+
+
+@pytest.mark.parametrize(
+    ("options", "typed"),
+    [
+        ({"metrics": ["rate=osuu"]}, "--metric rate=osuu"),
+        ({"preset": "osuu"}, "--preset osuu"),
+    ],
+)
+def test_an_unknown_preset_is_named_as_it_was_typed(options: dict[str, Any], typed: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        make_metrics(MetricOptions(**options), "program")
+    assert str(refused.value).startswith(f"{typed}: there is no such preset; did you mean osu")
 
 
 def test_a_metric_can_be_that_of_a_preset_under_another_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -99,6 +100,21 @@ def test_status_and_wall_clock(scene: Scene) -> None:
     assert 0.2 <= ended.seconds < 1.0
     assert scene.out == "right\n"
     assert (scene.folder / "err").read_text() == "wrong\n"
+
+
+def test_the_wall_clock_begins_with_the_program(scene: Scene) -> None:
+    program = """
+import sys, time
+from merge_bench.cluster import supervisor
+from merge_bench.command import warden
+supervisor.die_with_parent = lambda number: time.sleep(0.5)  # what a new process does before it runs its program
+sys.exit(warden.main())
+"""
+    task = scene.task("sleep", "0.1").encode()
+    done = subprocess.run([sys.executable, "-c", program], input=task, stdout=subprocess.PIPE, check=True)
+    report = json.loads(done.stdout)
+    assert (report["reason"], report["status"]) == ("ended", 0)
+    assert 0.1 <= report["seconds"] < 0.4
 
 
 def test_a_command_that_is_killed(scene: Scene) -> None:
