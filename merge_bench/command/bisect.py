@@ -77,10 +77,10 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
 class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `bisect --json`.
 
-    `verdict`: on the last release against the first one, ``FAILED`` if launches with one of them failed; `between`: the releases between which the change is, two
-    neighbours if it was found, null if the ends do not differ; `decisive_step`: the one that compares these neighbours;
-    `reason`: why nothing was found; `left_out`: releases between the ends with which launches failed; `differences`,
-    `settings`: what else differs between the neighbours.
+    `verdict`: on the last release against the first one, ``FAILED`` if launches with one of them failed; `between`: the
+    releases between which the change is, two neighbours if it was found, null if the ends do not differ;
+    `decisive_step`: the one that compares these neighbours; `reason`: why nothing was found; `left_out`: releases
+    between the ends with which launches failed; `differences`, `settings`: what else differs between the neighbours.
     """
 
     document_version: Literal[1] = 1

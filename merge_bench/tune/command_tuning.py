@@ -1,7 +1,8 @@
 """What a tuning of a command can try: the command's plan under a config, and what is known of where it runs.
 
 Little is known of a person's program, so a condition that cannot be decided holds: a setting that has no effect costs
-launches, and one that makes the command fail is dropped with its first launch.
+launches, and one that makes the command fail is dropped with its first launch. Settings of the rendezvous protocol are
+tried, whatever the command sends: UCX's tables of protocols have ranges of sizes that could occur, not those that did.
 """
 
 from __future__ import annotations
