@@ -216,7 +216,7 @@ def launch_command(
     from merge_bench.command.command_campaign import run_command_campaign
 
     measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, gate_of_command(planned, options), planned.blocks, quiet=quiet)
+    return _measure_and_judge(measure, gate_of_command(planned, options), planned.block_count, quiet=quiet)
 
 
 def gate_of_command(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
@@ -224,7 +224,7 @@ def gate_of_command(planned: CommandCampaign, options: RunOptions) -> Regression
     from merge_bench.regressions.gates import RegressionGate
 
     runs = len(planned.head.runs)
-    gated = options.with_sourced_values({"results": str(planned.results)}, {})
+    gated = options.with_sourced_values({"results": str(planned.results_folder)}, {})
     return RegressionGate.from_options(gated, compared=runs, runs=runs)
 
 

@@ -161,10 +161,10 @@ def _settle_command(
 ) -> tuple[TuneOptions, CommandPlan | None]:
     """Return the options with their metric, and the plan of the command in `words`; None without one."""
     from merge_bench.command.command_campaign import make_command_plan
-    from merge_bench.tune.command_tuning import refuse_options_of_merges
+    from merge_bench.tune.command_tuning import refuse_merge_options
 
     if words:
-        refuse_options_of_merges(run)
+        refuse_merge_options(run)
         timeout = run.timeout if TIMEOUT in run.sources else None
         command = make_command_plan(words, own.with_given_values(timeout=timeout))
         return options.with_given_values(metric=command.main_metric.name), command
@@ -199,7 +199,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 def _print_tuning_space(task: TuningTask) -> None:
     """Print the values that a tuning would try, those that it leaves out, and what its budget allows."""
-    from merge_bench.command.command_campaign import measured_text
+    from merge_bench.command.command_campaign import metrics_text
     from merge_bench.tune.command_tuning import time_limit_sentence
     from merge_bench.tune.tuning_plan import TuningTiming
 
@@ -210,7 +210,7 @@ def _print_tuning_space(task: TuningTask) -> None:
     for pruned in task.pruned:
         print(f"# {pruned.value}: {pruned.reason}")
     if task.command is not None:
-        print(f"## measured: {measured_text(task.command)}")
+        print(f"## measured: {metrics_text(task.command)}")
         if task.command.timeout is None:
             print(f"## {time_limit_sentence()}")
     for sentence in timing.forecast_sentences(fitting):

@@ -36,10 +36,10 @@ FAILED = "FAILED"
 """What stands for the verdict of a comparison in which launches failed."""
 Measure = Callable[[str, str, int], "tuple[Effect, str] | None"]
 """Measures two releases with so many launches of each; the effect of the second one against the first, and the folder
-of the records. None: the budget has no time for it. Raises ReleaseFailed if launches fail with one of the two."""
+of the records. None: the budget has no time for it. Raises ReleaseLaunchFailed if launches fail with one of the two."""
 
 
-class ReleaseFailed(LaunchFailed):
+class ReleaseLaunchFailed(LaunchFailed):
     """Launches with a release failed. `release`: its name; `reason`: how many failed and why; `records`: the folder."""
 
     def __init__(self, release: str, reason: str, records: str, log_tail: str | None = None) -> None:
@@ -98,8 +98,11 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
-class Bisection(NamedTuple):
-    """What was found; the fields are those of `BisectDocument`. `failure`: that of the first or the last release."""
+class BisectionResult(NamedTuple):
+    """The result of a bisection, with the fields of `BisectDocument`.
+
+    `failure`: of the first or the last release, without which nothing can be found.
+    """
 
     verdict: str
     between: tuple[str, str] | None
@@ -107,31 +110,34 @@ class Bisection(NamedTuple):
     reason: str | None
     steps: list[BisectStep]
     left_out: list[str]
-    failure: ReleaseFailed | None = None
+    failure: ReleaseLaunchFailed | None = None
 
 
-def planned_looks(most: int) -> list[tuple[int, float]]:
-    """The numbers of launches after which a comparison is looked at, up to `most`, and the level of each look."""
+def planned_interim_looks(most_launches: int) -> list[tuple[int, float]]:
+    """The looks at a comparison: after how many launches of each release, at most `most_launches`, and each one's α."""
     counts = [LEAST]
-    while counts[-1] < most:
-        counts.append(min(most, 2 * counts[-1]))
+    while counts[-1] < most_launches:
+        counts.append(min(most_launches, 2 * counts[-1]))
     if len(counts) == 1:
         return [(LEAST, ALPHA)]
     later = (ALPHA - _FIRST_LEVEL) / (len(counts) - 1)
     return [(LEAST, _FIRST_LEVEL), *((count, later) for count in counts[1:])]
 
 
-def bisect_releases(releases: Sequence[str], measure: Measure, *, threshold: float, most: int) -> Bisection:
-    """Find the neighbours in `releases` between which the metric changes, with at most `most` launches a comparison."""
-    search = _Search(list(releases), measure, threshold, most)
+def bisect_releases(releases: Sequence[str], measure: Measure, *, threshold: float, most_launches: int) -> BisectionResult:
+    """Find the neighbours in `releases` between which the metric changes.
+
+    `most_launches`: the most launches of each release in a comparison.
+    """
+    search = _ReleaseSearch(list(releases), measure, threshold, most_launches)
     try:
-        return search.run()
-    except ReleaseFailed as failure:
+        return search.find_changed_neighbours()
+    except ReleaseLaunchFailed as failure:
         return search.make_result(FAILED, reason=str(failure), failure=failure)
 
 
 @dataclass
-class _Search:
+class _ReleaseSearch:
     """A search among `releases`, from which those are taken out with which launches fail.
 
     `_middle_steps`: the comparisons with the first release, by the other one.
@@ -140,17 +146,17 @@ class _Search:
     releases: list[str]
     measure: Measure
     threshold: float
-    most: int
+    most_launches: int
     steps: list[BisectStep] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     _middle_steps: dict[str, BisectStep] = field(default_factory=dict)
 
-    def run(self) -> Bisection:
+    def find_changed_neighbours(self) -> BisectionResult:
         """Compare the ends, then narrow them down until two neighbours are left and compared.
 
-        Raises ReleaseFailed if launches with the first or the last release fail.
+        Raises ReleaseLaunchFailed if launches with the first or the last release fail.
         """
-        ends = self._compare(self.releases[0], self.releases[-1])
+        ends = self._compare_releases(self.releases[0], self.releases[-1])
         if ends is None:
             return self.make_result(Verdict.INCONCLUSIVE.value, reason=NO_TIME)
         if ends.verdict not in (Verdict.FASTER.value, Verdict.SLOWER.value):
@@ -158,57 +164,57 @@ class _Search:
             return self.make_result(ends.verdict, reason=why)
         while True:
             try:
-                return self._narrow(ends)
-            except ReleaseFailed as failure:
+                return self._narrow_to_neighbours(ends)
+            except ReleaseLaunchFailed as failure:
                 if failure.release not in self.releases[1:-1]:
                     raise
                 self.releases.remove(failure.release)
                 self.left_out.append(failure.release)
 
-    def _narrow(self, ends: BisectStep) -> Bisection:
+    def _narrow_to_neighbours(self, ends: BisectStep) -> BisectionResult:
         """Find the neighbours among the releases that are left; comparisons that were made are not made again."""
-        half = _log_ratio(ends) / 2
+        half_effect = _step_log_ratio(ends) / 2
         first, last = low, high = certain = self.releases[0], self.releases[-1]
         decided = True
-        while middle := self._middle(low, high):
-            step = self._middle_steps.get(middle) or self._compare(first, middle, half)
+        while middle := self._middle_release(low, high):
+            step = self._middle_steps.get(middle) or self._compare_releases(first, middle, half_effect)
             if step is None:
                 return self.make_result(ends.verdict, certain, reason=NO_TIME)
             self._middle_steps[middle] = step
-            beyond = (_log_ratio(step) - half) * half > 0
+            beyond = (_step_log_ratio(step) - half_effect) * half_effect > 0
             low, high = (low, middle) if beyond else (middle, high)
             decided = decided and step.beyond_half is not None
             certain = (low, high) if decided else certain
-        pair = ends if (low, high) == (first, last) else self._compare(low, high)
+        pair = ends if (low, high) == (first, last) else self._compare_releases(low, high)
         if pair is None:
             return self.make_result(ends.verdict, certain, reason=NO_TIME)
         if pair.verdict != ends.verdict:
             return self.make_result(ends.verdict, certain, reason=NOT_TOLD)
         return self.make_result(ends.verdict, (low, high), pair)
 
-    def _middle(self, low: str, high: str) -> str | None:
+    def _middle_release(self, low: str, high: str) -> str | None:
         """The release in the middle between two others; None if they are neighbours."""
         low_at, high_at = self.releases.index(low), self.releases.index(high)
         return self.releases[(low_at + high_at) // 2] if high_at - low_at > 1 else None
 
-    def _compare(self, baseline: str, candidate: str, half: float | None = None) -> BisectStep | None:
-        """Compare two releases until the verdict, or with `half` on which side of it the effect is, is certain.
+    def _compare_releases(self, baseline: str, candidate: str, half_effect: float | None = None) -> BisectStep | None:
+        """Compare two releases until the verdict, or with `half_effect` on which side of it the effect is, is certain.
 
-        None: the budget has no time for it. Raises ReleaseFailed, with a step that says so.
+        Returns None if the budget has no time for it. Raises ReleaseLaunchFailed if launches fail, and adds a step.
         """
         step = None
-        for launches, level in planned_looks(self.most):
+        for launches, level in planned_interim_looks(self.most_launches):
             try:
                 measured = self.measure(baseline, candidate, launches)
-            except ReleaseFailed as failure:
+            except ReleaseLaunchFailed as failure:
                 self.steps.append(_make_failed_step(baseline, candidate, launches, failure))
                 raise
             if measured is None:
                 break
             effect, records = measured
             (judgement,) = judge_effects([effect], threshold=self.threshold, alpha=level)
-            step = _make_step(baseline, candidate, judgement, half, records)
-            if (judgement.verdict is not Verdict.INCONCLUSIVE) if half is None else step.beyond_half is not None:
+            step = _make_step(baseline, candidate, judgement, half_effect, records)
+            if (judgement.verdict is not Verdict.INCONCLUSIVE) if half_effect is None else step.beyond_half is not None:
                 break
         self.steps.extend([step] if step is not None else [])
         return step
@@ -219,18 +225,18 @@ class _Search:
         between: tuple[str, str] | None = None,
         decisive_step: BisectStep | None = None,
         reason: str | None = None,
-        failure: ReleaseFailed | None = None,
-    ) -> Bisection:
-        """What was found, with all steps so far."""
-        return Bisection(verdict, between, decisive_step, reason, self.steps, self.left_out, failure)
+        failure: ReleaseLaunchFailed | None = None,
+    ) -> BisectionResult:
+        """Make the result of the search, with all steps so far."""
+        return BisectionResult(verdict, between, decisive_step, reason, self.steps, self.left_out, failure)
 
 
-def _log_ratio(step: BisectStep) -> float:
+def _step_log_ratio(step: BisectStep) -> float:
     assert step.ratio is not None
     return math.log(step.ratio)
 
 
-def _make_failed_step(baseline: str, candidate: str, launches: int, failure: ReleaseFailed) -> BisectStep:
+def _make_failed_step(baseline: str, candidate: str, launches: int, failure: ReleaseLaunchFailed) -> BisectStep:
     return BisectStep(
         baseline=baseline,
         candidate=candidate,
@@ -244,13 +250,13 @@ def _make_failed_step(baseline: str, candidate: str, launches: int, failure: Rel
     )
 
 
-def _make_step(baseline: str, candidate: str, judgement: Judgement, half: float | None, records: str) -> BisectStep:
+def _make_step(baseline: str, candidate: str, judgement: Judgement, half_effect: float | None, records: str) -> BisectStep:
     effect, interval, beyond = judgement.effect, None, None
     if judgement.interval is not None:
         low, high = judgement.interval
         interval = Interval(low=math.exp(low), high=math.exp(high), level=1.0 - judgement.alpha)
-        if half is not None and not low <= half <= high:
-            beyond = (low > half) == (half > 0)
+        if half_effect is not None and not low <= half_effect <= high:
+            beyond = (low > half_effect) == (half_effect > 0)
     return BisectStep(
         baseline=baseline,
         candidate=candidate,

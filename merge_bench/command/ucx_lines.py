@@ -27,7 +27,7 @@ NO_LANES_LOGGED = (
 )
 
 
-def logging_variables(folder: Path) -> dict[str, str]:
+def ucx_logging_variables(folder: Path) -> dict[str, str]:
     """The variables with which UCX writes the log of each process into `folder`, by host and process id."""
     return {
         "UCX_LOG_LEVEL": "info",
@@ -36,7 +36,7 @@ def logging_variables(folder: Path) -> dict[str, str]:
     }
 
 
-def read_logs(folder: Path) -> list[str]:
+def read_ucx_logs(folder: Path) -> list[str]:
     """The texts of UCX's logs in a folder, in the order of their names."""
     texts = []
     for file in sorted(folder.glob("*.log")):
@@ -61,7 +61,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
             if place != SELF:
                 transports.setdefault(place, {}).update(dict.fromkeys(lanes))
                 processes[place] += 1
-        table = _tag_protocols(text)
+        table = _parse_tag_protocols(text)
         if table and not protocols:
             protocols.append(table)
     if not transports:
@@ -81,8 +81,8 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     return LanesLine(launch=launch, requested=requested, pairs=pairs, protocols=protocols)
 
 
-def _tag_protocols(text: str) -> list[SizeRange]:
-    """How a process sends tag messages of host memory, by their size."""
+def _parse_tag_protocols(text: str) -> list[SizeRange]:
+    """How a process sends tag messages of host memory, by their size, from the text of its UCX log."""
     ranges = []
     for first, last, name in parse_ucx_log(text, _TAG_MESSAGES).protocols:
         protocol, _, lanes = name.removesuffix("]").rpartition(" [")

@@ -23,9 +23,9 @@ from merge_bench.command.command_campaign import (
     plan_command_under_config,
 )
 from merge_bench.command.options import EXEC_KEYS
-from merge_bench.command.placeholders import LaunchPlace, needs_work_folder, replace_placeholders
+from merge_bench.command.placeholders import PlaceholderValues, needs_work_folder, replace_placeholders
 from merge_bench.command.run_command import CommandTask, LaunchProcesses
-from merge_bench.command.ucx_lines import logging_variables, make_lanes_line, read_logs
+from merge_bench.command.ucx_lines import ucx_logging_variables, make_lanes_line, read_ucx_logs
 from merge_bench.config import allowed_transports
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import INFINIBAND
@@ -66,26 +66,26 @@ def time_limit_sentence(limit: float | None = None) -> str:
     return f"a launch is ended after {known}{rule}, and counts as failed; --timeout sets another limit"
 
 
-def plan_command_runs(name: str | Path | None, command: CommandPlan, run: RunOptions) -> list[PlannedRun]:
-    """Plan a command under the config with this name or path, None: without settings; a list of one."""
-    return plan_command_under_config(None if name is None else str(name), command.argv, run)
+def plan_command_runs(config_name: str | Path | None, command: CommandPlan, run_options: RunOptions) -> list[PlannedRun]:
+    """Plan a command under the config with this name or path; None: without settings. Returns a list of one run."""
+    return plan_command_under_config(None if config_name is None else str(config_name), command.argv, run_options)
 
 
-def refuse_options_of_merges(run: RunOptions) -> None:
+def refuse_merge_options(run_options: RunOptions) -> None:
     """Raise UsageError for an option of the command line that is about merges, or runs the tuning on a service."""
-    for key in run.sources:
+    for key in run_options.sources:
         if key not in {*EXEC_KEYS, "timeout"} - {"service"}:
             raise UsageError(f"--{key.replace('_', '-')} has no effect on a COMMAND; omit it")
 
 
-def find_ucx_of_command(planned: PlannedRun) -> tuple[str | None, frozenset[str] | None]:
-    """Version and names of variables of the UCX that a command links under a config; None for what is not known.
+def find_ucx_version_and_names(planned_run: PlannedRun) -> tuple[str | None, frozenset[str] | None]:
+    """The version of the UCX that a command links under a config, and the names of its variables; None: not known.
 
     A program that brings its own UCX, or links none, is taken for one that uses the UCX which `run` would load.
     """
-    variables = command_variables(planned)
+    variables = command_variables(planned_run)
     linked = find_linked_ucx(command_environment(variables))
-    origin = planned.settings.ucx_origin or linked.origin or "auto"
+    origin = planned_run.settings.ucx_origin or linked.origin or "auto"
     installed = find_installed_ucx(origin, {**os.environ, **variables})
     if installed is None or (linked.version or installed.version) != installed.version:
         return linked.version, None
@@ -93,21 +93,21 @@ def find_ucx_of_command(planned: PlannedRun) -> tuple[str | None, frozenset[str]
     return installed.version, frozenset({*installed.settings, *inherited})
 
 
-def find_transports_of_command(command: CommandPlan, planned: PlannedRun) -> frozenset[str]:
-    """The transports that the processes of a command use: runs it once with UCX's log, and does not measure it.
+def find_transports_of_command(command: CommandPlan, planned_run: PlannedRun) -> frozenset[str]:
+    """Run a command once with UCX's log, without measuring it, and return the transports that its processes use.
 
     Raises UsageError if UCX logs none.
     """
     folder = Path(tempfile.mkdtemp(prefix="merge-bench-lanes-"))
     processes = LaunchProcesses(folder / "driver.log")
     try:
-        variables = {**command_variables(planned), **logging_variables(folder)}
+        variables = {**command_variables(planned_run), **ucx_logging_variables(folder)}
         work_folder = str(processes.make_work_folder()) if needs_work_folder(command.argv) else None
-        place = LaunchPlace(make_config_record(planned).name, list(variables), 0, work_folder)
+        place = PlaceholderValues(make_config_record(planned_run).name, list(variables), 0, work_folder)
         argv = replace_placeholders(command.argv, place)
         out, err = folder / "lanes.out", folder / "lanes.err"
         processes.run(CommandTask(argv, command_environment(variables), out, err, timeout=command.timeout))
-        line = make_lanes_line(0, variables, read_logs(folder))
+        line = make_lanes_line(0, variables, read_ucx_logs(folder))
     except LaunchFailed as failure:
         raise UsageError(f"--lanes: {failure}") from None
     finally:
@@ -120,7 +120,7 @@ def find_transports_of_command(command: CommandPlan, planned: PlannedRun) -> fro
 
 
 def find_unused_transport(variables: Sequence[str], transports: frozenset[str]) -> str | None:
-    """The transport that all these variables are about, by the beginning of its name, if a command does not use it.
+    """The transport (``tcp``) that all these variables are about, if it is none of a command's `transports`, else None.
 
     Error handling is left out: with it, UCX may choose a transport that is not used without it.
     """
@@ -135,7 +135,7 @@ def count_infiniband_devices() -> int:
     return len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
 
 
-def conditions_of_command(argv: Sequence[str], variables: Mapping[str, str]) -> frozenset[str]:
+def tuning_conditions_of_command(argv: Sequence[str], variables: Mapping[str, str]) -> frozenset[str]:
     """Those of `space.CONDITIONS` that hold for a command, or may hold; `variables`: what its config sets."""
     several_hosts = _HOSTS.search(" ".join(argv)) is not None
     transports = allowed_transports.find_allowed_transports(variables.get("UCX_TLS", "all"))

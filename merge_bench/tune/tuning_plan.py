@@ -41,10 +41,10 @@ from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, CommandPlan, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
 from merge_bench.tune.command_tuning import (
-    conditions_of_command,
+    tuning_conditions_of_command,
     count_infiniband_devices,
     find_transports_of_command,
-    find_ucx_of_command,
+    find_ucx_version_and_names,
     find_unused_transport,
     plan_command_runs,
 )
@@ -92,9 +92,9 @@ def make_command_context(command: CommandPlan, planned_run: PlannedRun, *, look:
     """The context of a command under its baseline; `look`: whether to run it once for its lanes, if its plan asks."""
     settings = dict(planned_run.settings.environment)
     variables = {**_surrounding_variables(), **settings}
-    version, names = find_ucx_of_command(planned_run)
+    version, names = find_ucx_version_and_names(planned_run)
     transports = find_transports_of_command(command, planned_run) if command.lanes and look else None
-    conditions = conditions_of_command(command.argv, variables)
+    conditions = tuning_conditions_of_command(command.argv, variables)
     return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
 
 

@@ -18,13 +18,13 @@ from merge_bench.command.bisect import (
     FAILED,
     LEAST,
     NO_TIME,
-    Bisection,
+    BisectionResult,
     Measure,
-    ReleaseFailed,
+    ReleaseLaunchFailed,
     bisect_releases,
-    planned_looks,
+    planned_interim_looks,
 )
-from merge_bench.command.bisect_campaign import changed_settings, expand_releases
+from merge_bench.command.bisect_campaign import changed_default_settings, expand_release_range
 from merge_bench.config.parsers import parse_ucx_releases
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
@@ -52,8 +52,8 @@ def measured(seed: int, seconds: Callable[[str], float]) -> Callable[[str, str, 
     return measure
 
 
-def bisect(seed: int, seconds: Callable[[str], float], releases: list[str] = RELEASES) -> Bisection:
-    return bisect_releases(releases, measured(seed, seconds), threshold=0.02, most=24)
+def bisect(seed: int, seconds: Callable[[str], float], releases: list[str] = RELEASES) -> BisectionResult:
+    return bisect_releases(releases, measured(seed, seconds), threshold=0.02, most_launches=24)
 
 
 @pytest.mark.parametrize("ratio", [1.2, 0.8], ids=["slower", "faster"])
@@ -79,15 +79,15 @@ def test_no_step_is_found_where_there_is_none_in_19_of_20() -> None:
 
 def test_all_looks_together_have_the_level_of_one() -> None:
     for most, counts in ((6, [6]), (8, [6, 8]), (24, [6, 12, 24])):
-        looks = planned_looks(most)
+        looks = planned_interim_looks(most)
         assert [count for count, _ in looks] == counts
         assert math.isclose(sum(level for _, level in looks), ALPHA)
 
 
 def test_without_noise_two_releases_need_six_launches_and_one_comparison() -> None:
-    result = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.3] * LEAST), "x"), threshold=0.02, most=24)
+    result = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.3] * LEAST), "x"), threshold=0.02, most_launches=24)
     assert (result.verdict, result.between, len(result.steps)) == ("FASTER", ("a", "b"), 1)
-    alike = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.001] * LEAST), "x"), threshold=0.02, most=24)
+    alike = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.001] * LEAST), "x"), threshold=0.02, most_launches=24)
     assert (alike.verdict, alike.between, alike.reason) == ("EQUIVALENT", None, ALIKE)
 
 
@@ -100,7 +100,7 @@ def test_a_spent_budget_leaves_the_releases_that_are_certain() -> None:
             return None
         return paired_effect([-0.3 if candidate >= "1.20.0" else 0.0] * launches), "x"
 
-    result = bisect_releases(RELEASES, measure, threshold=0.02, most=24)
+    result = bisect_releases(RELEASES, measure, threshold=0.02, most_launches=24)
     assert (result.between, result.decisive_step, result.reason) == (("1.19.0", "1.20.0"), None, NO_TIME)
 
 
@@ -110,7 +110,7 @@ def failing(measure: Measure, broken: Collection[str]) -> Measure:
     def measure_or_fail(baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
         for release in (baseline, candidate):
             if release in broken:
-                raise ReleaseFailed(release, "6 of 6 launches failed: it crashed", "folder", "its last line")
+                raise ReleaseLaunchFailed(release, "6 of 6 launches failed: it crashed", "folder", "its last line")
         return measure(baseline, candidate, launches)
 
     return measure_or_fail
@@ -130,7 +130,7 @@ def test_releases_between_the_ends_with_which_launches_fail_are_left_out(
     broken: list[str], between: tuple[str, str]
 ) -> None:
     measure = measured(1, lambda release: 1.2 if release >= "1.21" else 1.0)
-    result = bisect_releases(RELEASES, failing(measure, broken), threshold=0.02, most=24)
+    result = bisect_releases(RELEASES, failing(measure, broken), threshold=0.02, most_launches=24)
     assert (result.verdict, result.between, result.failure) == ("SLOWER", between, None)
     assert result.decisive_step is not None
     assert (result.decisive_step.baseline, result.decisive_step.candidate) == between
@@ -146,10 +146,10 @@ def test_a_release_that_fails_only_in_the_last_comparison_is_left_out_there() ->
 
     def fail_beside_its_neighbour(baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
         if (baseline, candidate) == ("1.20.1", "1.21.0"):
-            raise ReleaseFailed(baseline, "1 of 6 launches failed: it crashed", "folder")
+            raise ReleaseLaunchFailed(baseline, "1 of 6 launches failed: it crashed", "folder")
         return measure(baseline, candidate, launches)
 
-    result = bisect_releases(RELEASES, fail_beside_its_neighbour, threshold=0.02, most=24)
+    result = bisect_releases(RELEASES, fail_beside_its_neighbour, threshold=0.02, most_launches=24)
     assert (result.between, result.left_out) == (("1.20.0", "1.21.0"), ["1.20.1"])
     pairs = [(step.baseline, step.candidate, step.beyond_half) for step in result.steps]
     assert len(set(pairs)) == len(pairs)  # nothing was measured twice
@@ -158,7 +158,7 @@ def test_a_release_that_fails_only_in_the_last_comparison_is_left_out_there() ->
 @pytest.mark.parametrize("end", [0, -1], ids=["first", "last"])
 def test_a_failure_of_an_end_says_which_release_and_why(end: int) -> None:
     measure = failing(measured(3, lambda release: 1.0), [RELEASES[end]])
-    result = bisect_releases(RELEASES, measure, threshold=0.02, most=24)
+    result = bisect_releases(RELEASES, measure, threshold=0.02, most_launches=24)
     assert (result.verdict, result.between, result.left_out) == (FAILED, None, [])
     assert result.reason == f"UCX {RELEASES[end]}: 6 of 6 launches failed: it crashed"
     assert result.failure is not None
@@ -171,10 +171,10 @@ def test_releases_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     for version in ("1.18.0", "1.19.0", "1.20.1", "1.22.0"):
         put_into_cache(tmp_path, version)
-    assert expand_releases(parse_ucx_releases("1.19.0..1.22.0")) == ["1.19.0", "1.20.1", "1.22.0"]
-    assert expand_releases(parse_ucx_releases("1.22.0,/opt/ucx")) == ["1.22.0", "/opt/ucx"]
+    assert expand_release_range(parse_ucx_releases("1.19.0..1.22.0")) == ["1.19.0", "1.20.1", "1.22.0"]
+    assert expand_release_range(parse_ucx_releases("1.22.0,/opt/ucx")) == ["1.22.0", "/opt/ucx"]
     with pytest.raises(UsageError, match=r"no release 1\.19\.1"):
-        expand_releases(parse_ucx_releases("1.19.1..1.22.0"))
+        expand_release_range(parse_ucx_releases("1.19.1..1.22.0"))
     for wrong in ("1.19.0", "1.19.0,wheel"):
         with pytest.raises(ValueError, match="no list of releases or folders"):
             parse_ucx_releases(wrong)
@@ -186,11 +186,11 @@ def test_defaults_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     newer = put_into_cache(tmp_path, "1.22.0", more_settings="UCX_A=8\nUCX_B=2\nUCX_D=4\n")
     with (newer / "bin/ucx_info").open("a") as program:  # as UCX prints a time that it measures at its start
         program.write('printf "#\\n# syntax:    time value: <number>\\n#\\nUCX_TIME=%sns\\n" $(date +%N)\n')
-    (changed, gone, new) = changed_settings("1.19.0", "1.22.0")
+    (changed, gone, new) = changed_default_settings("1.19.0", "1.22.0")
     assert (changed.name, changed.baseline, changed.candidate) == ("UCX_A", "1", "8")
     assert (gone.name, gone.candidate, new.name, new.baseline) == ("UCX_C", None, "UCX_D", None)
     (newer / "bin/ucx_info").unlink()
-    assert changed_settings("1.19.0", "1.22.0") == []
+    assert changed_default_settings("1.19.0", "1.22.0") == []
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.analysis.comparable_runs import select_run_pairs
-from merge_bench.command.command_campaign import is_overstated_perftest
+from merge_bench.command.command_campaign import uses_overstating_perftest
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.records.campaign import Campaign, CommandMetric, CommandPlan, Launch
 from merge_bench.records.reader import read_campaign
@@ -111,8 +111,8 @@ def test_a_bandwidth_of_an_old_perftest_gets_a_warning(
 ) -> None:
     metrics = [CommandMetric(name="bandwidth", unit="MB/s", better="more"), CommandMetric(name="wall", unit="s")]
     plan = CommandPlan(argv=list(words), metrics=metrics)
-    assert is_overstated_perftest(plan, ucx) is overstated
-    assert not is_overstated_perftest(CommandPlan(argv=list(words), metrics=metrics[1:]), ucx)
+    assert uses_overstating_perftest(plan, ucx) is overstated
+    assert not uses_overstating_perftest(CommandPlan(argv=list(words), metrics=metrics[1:]), ucx)
 
 
 def test_a_campaign_of_two_configs(place: Path) -> None:

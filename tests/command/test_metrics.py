@@ -102,7 +102,7 @@ def test_wrong_options_are_refused(texts: list[str], more: dict[str, object]) ->
 @pytest.mark.parametrize("check", ["re:(", "PASSED", "command:", "command:  ", "command: grep 'a"])
 def test_wrong_checks_are_refused(check: str) -> None:
     with pytest.raises(UsageError):
-        metrics.parse_check(check)
+        metrics.validate_check(check)
 
 
 # -- from output
@@ -179,6 +179,6 @@ def test_what_is_no_number_above_zero_is_missing(source: str, out: str) -> None:
 
 
 def test_colours_and_progress_bars_are_no_part_of_the_output() -> None:
-    printed = metrics.clean_output(b"10%\r50%\r\x1b[1;32mrate\x1b[0m 5\r\nend\xff")
+    printed = metrics.decode_command_output(b"10%\r50%\r\x1b[1;32mrate\x1b[0m 5\r\nend\xff")
     assert printed == "10%\n50%\nrate 5\nend\ufffd"
     assert value(r"re:^rate (\d+)$", printed) == 5.0

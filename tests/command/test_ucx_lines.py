@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.transports import selected_lanes
-from merge_bench.command.ucx_lines import check_required_lanes, logging_variables, make_lanes_line, read_logs
+from merge_bench.command.ucx_lines import check_required_lanes, ucx_logging_variables, make_lanes_line, read_ucx_logs
 from merge_bench.errors import GateNotMet
 from merge_bench.records.schema import SizeRange
 
-OLD, NEW = read_logs(Path(__file__).parents[1] / "data" / "ucx-logs")
+OLD, NEW = read_ucx_logs(Path(__file__).parents[1] / "data" / "ucx-logs")
 VERSION_ONLY = NEW.splitlines()[0]
 
 
@@ -58,5 +58,5 @@ def test_every_process_needs_a_required_transport() -> None:
 
 
 def test_each_process_has_a_log_of_its_own(tmp_path: Path) -> None:
-    assert logging_variables(tmp_path)["UCX_LOG_FILE"] == str(tmp_path / "%h-%p.log")
-    assert read_logs(tmp_path) == []
+    assert ucx_logging_variables(tmp_path)["UCX_LOG_FILE"] == str(tmp_path / "%h-%p.log")
+    assert read_ucx_logs(tmp_path) == []

@@ -154,15 +154,15 @@ def test_a_warning_where_nothing_gives_the_candidates_settings_to_other_hosts(
 
 
 def test_the_conditions_that_hold_for_a_command() -> None:
-    here = command_tuning.conditions_of_command(["./bench"], {})
+    here = command_tuning.tuning_conditions_of_command(["./bench"], {})
     assert {"one-host", "tcp", "peer-error-handling"} <= here
     assert not {"several-hosts", "data-plane", "dask-over-ucx"} & here
-    assert "tcp" not in command_tuning.conditions_of_command(["./bench"], {"UCX_TLS": "sysv,self"})
+    assert "tcp" not in command_tuning.tuning_conditions_of_command(["./bench"], {"UCX_TLS": "sysv,self"})
 
 
 @pytest.mark.parametrize("line", ["srun -N 2 osu_bw", "mpirun -H a,b x", "mpirun --hostfile h x", "sh -c 'ssh b x'"])
 def test_a_command_whose_words_name_hosts_runs_on_several(line: str) -> None:
-    conditions = command_tuning.conditions_of_command(line.replace("'", "").split(), {})
+    conditions = command_tuning.tuning_conditions_of_command(line.replace("'", "").split(), {})
     assert "several-hosts" in conditions
     assert "one-host" not in conditions
 
