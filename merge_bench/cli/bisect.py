@@ -24,7 +24,8 @@ def bisect_releases(words: tuple[str, ...], bisect: BisectOptions, own: ExecOpti
     """Find the release of UCX that made COMMAND, or without one the merge, slower or faster.
 
     The first and the last release are compared. If they differ, the release in the middle is compared with the first
-    one, and so on, until two neighbours are left. Type the same command again to resume. COMMAND is as for `exec`.
+    one, and so on, until two neighbours are left; one with which launches fail is left out. Type the same command again
+    to resume. COMMAND is as for `exec`.
     """
     caller = common.command_caller()
     from merge_bench.command.bisect_campaign import BisectTask, run_bisection

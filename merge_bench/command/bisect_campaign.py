@@ -190,15 +190,16 @@ class ReleasePairMeasurer:
         pair = (baseline, candidate)
         planned = self.task.plan_pair_campaign(pair, launches)
         stored = self._find_stored_campaign(pair, planned)
-        failed_before = stored is not None and any(launch.failed for launch in stored.launches)
-        if failed_before and stored is not None:
-            print_message(f"launches of {baseline} and {candidate} failed before, and are made again: {stored.folder}")
+        failed = stored if stored is not None and any(launch.failed for launch in stored.launches) else None
+        if failed is not None:
             stored = None
         left = jobs_left(stored, planned.jobs) if stored is not None else planned.jobs
         if left:
             if not self._fits_into_budget(len(left)):
                 return None
-            if failed_before:
+            if failed is not None:
+                what = f"launches of {baseline} and {candidate} failed before, and are made again"
+                print_message(f"{what}: {failed.folder}")
                 planned = self.task.plan_pair_campaign(pair, launches, anew=True)
             stored = self._make_missing_launches(pair, launches, stored, planned, len(left))
         assert stored is not None

@@ -269,7 +269,12 @@ def make_tuning_task(
     else:
         command = msgspec.structs.replace(command, lanes=False)  # they are known now
         release = prepared[0].plan.ucx
-        plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
+        required = list(prepared[0].plan.require_transport)
+        plans = [
+            {"command": msgspec.to_builtins(command), "tune": about}
+            | ({"ucx": release} if release else {})
+            | ({"require_transport": required} if required else {})
+        ]
         sizes = [command_text(command)]
         warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
         prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
