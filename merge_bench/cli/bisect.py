@@ -8,7 +8,7 @@ import sys
 import click
 
 from merge_bench.cli import common
-from merge_bench.command.options import BisectOptions, ExecOptions, options_of_run_for_bisect
+from merge_bench.command.options import BisectOptions, ExecOptions, run_options_for_bisect
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import print_message
 
@@ -19,7 +19,7 @@ from merge_bench.errors import print_message
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARGUMENT]...]")
 @common.add_options("bisect", BisectOptions)
 @common.add_options("own", ExecOptions)
-@common.add_options("options", RunOptions, options_of_run_for_bisect())
+@common.add_options("options", RunOptions, run_options_for_bisect())
 def bisect_releases(words: tuple[str, ...], bisect: BisectOptions, own: ExecOptions, options: RunOptions) -> int:
     """Find the release of UCX that made COMMAND, or without one the merge, slower or faster.
 

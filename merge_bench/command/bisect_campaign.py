@@ -301,7 +301,7 @@ def run_bisection(
     if outcome.decisive_step is None or outcome.between is None:
         return document, failure
     differences = compare_campaigns([read_campaign(outcome.decisive_step.records)], threshold=threshold).differences
-    settings = changed_default_settings(*outcome.between)
+    settings = changed_setting_defaults(*outcome.between)
     return msgspec.structs.replace(document, differences=differences, settings=settings), None
 
 
@@ -311,7 +311,7 @@ def _main_metric_of_task(task: BisectTask) -> Metric:
     return metrics_of_command(command_campaign.make_command_plan(task.argv, task.own).metrics)[0]
 
 
-def changed_default_settings(baseline: str, candidate: str) -> list[SettingChange]:
+def changed_setting_defaults(baseline: str, candidate: str) -> list[SettingChange]:
     """List UCX's settings whose defaults differ between two releases, or that only one has.
 
     Empty if a release has no `ucx_info`. UCX prints some times as it measures them at its start: those that differ in a

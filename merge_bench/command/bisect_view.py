@@ -60,16 +60,16 @@ def result_sentence(document: BisectDocument) -> str:
         step = document.decisive_step
         word = _WORDS[step.verdict]
         return (
-            f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"
+            f"UCX {step.candidate} is {word} than {step.baseline}: {_speed_up_text(step)}, {step.launches} launches each"
         )
     reason = document.reason or ""
     if document.between is not None:
         return f"The change is between {' and '.join(document.between)}. {capitalize(reason)}."
-    ends = f" ({_ratio_text(document.steps[0])})" if document.steps and document.error is None else ""
+    ends = f" ({_speed_up_text(document.steps[0])})" if document.steps and document.error is None else ""
     return f"{document.verdict}: {reason}{ends}"
 
 
-def _ratio_text(step: BisectStep) -> str:
+def _speed_up_text(step: BisectStep) -> str:
     level = f" ({format_percent(step.interval.level)} interval {_interval_text(step)})" if step.interval else ""
     return f"speed-up {format_ratio(step.ratio)}{level}"
 

@@ -51,7 +51,7 @@ from merge_bench.command.placeholders import (
     PlaceholderValues,
     needs_work_folder,
     replace_placeholders,
-    settings_stay_here_warning,
+    unforwarded_settings_warning,
 )
 from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, CommandResult, LaunchProcesses, find_program_path
 from merge_bench.command.ucx_lines import (
@@ -137,16 +137,16 @@ class CommandCampaign:
         return LaunchTimeEstimator(self.results_folder, self.head.plans, lambda job: None)
 
 
-def plan_command_campaign(argv: Sequence[str], exec_options: ExecOptions, options: RunOptions) -> CommandCampaign:
+def plan_command_campaign(argv: Sequence[str], exec_options: ExecOptions, run_options: RunOptions) -> CommandCampaign:
     """Plan the launches of a command under each config; raises UsageError if something is wrong.
 
-    `exec_options`, `options`: the options of `exec`, and those that `run` has as well.
+    `exec_options`, `run_options`: the options of `exec`, and those that `run` has as well.
     """
     plan = make_command_plan(argv, exec_options)
     configs: list[Config] = []
     ready: list[tuple[PlannedRun, Config]] = []
-    for name in options.configs or (options.config,):
-        variants = plan_command_under_config(name, argv, options, sweepable=("ucx",))
+    for name in run_options.configs or (run_options.config,):
+        variants = plan_command_under_config(name, argv, run_options, sweepable_options=("ucx",))
         add_config(configs, record := make_config_record(variants[0]))
         ready += [(planned, record) for planned in variants]
     first = ready[0][0]
@@ -174,27 +174,27 @@ def plan_command_campaign(argv: Sequence[str], exec_options: ExecOptions, option
 
 
 def plan_command_under_config(
-    name: str | None, argv: Sequence[str], options: RunOptions, *, sweepable: Sequence[str] = ()
+    config_name: str | None, argv: Sequence[str], run_options: RunOptions, *, sweepable_options: Sequence[str] = ()
 ) -> list[PlannedRun]:
     """Plan the launches of a command under the config with this name or path, None: without settings.
 
-    `sweepable`: options that may have several values, of which each has its own plan. Raises UsageError if something is
-    wrong with the config or the command.
+    `sweepable_options`: options that may have several values, of which each has its own plan. Raises UsageError if
+    something is wrong with the config or the command.
     """
     required: tuple[str, ...] = ()
 
-    def without_merge(resolved: RunOptions) -> RunOptions:
+    def keep_required_transports(resolved_options: RunOptions) -> RunOptions:
         nonlocal required
-        required = resolved.require_transport
-        return _options_without_merge(resolved)
+        required = resolved_options.require_transport
+        return _options_without_merge(resolved_options)
 
     planned_runs = []
-    for planned in plan_runs(name, options, without_merge, several=sweepable):
+    for planned in plan_runs(config_name, run_options, keep_required_transports, several=sweepable_options):
         _refuse_unknown_transports(required)
         variables = command_variables(planned)
         if find_program_path(argv, command_environment(variables)) is None:
             raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-        warning = settings_stay_here_warning(argv, make_config_record(planned).name, variables)
+        warning = unforwarded_settings_warning(argv, make_config_record(planned).name, variables)
         plan = replace(planned.plan, require_transport=required)
         planned_runs.append(replace(planned, plan=plan, warnings=(*planned.warnings, *filter(None, [warning]))))
     return planned_runs
@@ -226,12 +226,12 @@ def make_command_plan(argv: Sequence[str], exec_options: ExecOptions) -> Command
     )
 
 
-def _options_without_merge(options: RunOptions) -> RunOptions:
+def _options_without_merge(run_options: RunOptions) -> RunOptions:
     """Options for one process on this host.
 
     Those of merges have their defaults, so that no config is refused because of them.
     """
-    kept = reset_merge_options(options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
+    kept = reset_merge_options(run_options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
     engine = engines.first_engine(device_memory=False, dask=True).name
     # Dask's merge with TLS needs no UCX: nothing is added to a config's settings, and none of them is refused.
     return replace(kept, engine=engine, exchange="dask", protocol="tls", launcher=local.LAUNCHER.name, workers=1)
@@ -260,10 +260,12 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
     return {**settings.environment, **ucx_variables(origin if wheel is None else str(wheel), surroundings)}
 
 
-def uses_overstating_perftest(plan: CommandPlan, ucx: str | None) -> bool:
-    """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx`: the release of UCX."""
+def uses_overstating_perftest(plan: CommandPlan, ucx_version: str | None) -> bool:
+    """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx_version`: of UCX."""
     measures_rate = any(metric.better == "more" for metric in plan.metrics)
-    return bool(ucx and measures_rate and "ucx_perftest" in plan.line and perftest_overstates_bandwidth(ucx))
+    return bool(
+        ucx_version and measures_rate and "ucx_perftest" in plan.line and perftest_overstates_bandwidth(ucx_version)
+    )
 
 
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -314,7 +316,7 @@ def _expected_time_sentence(campaign: CommandCampaign) -> str:
 
 
 def run_command_campaign(
-    campaign: CommandCampaign, options: RunOptions, progress: Progress, *, caller: Caller = UNTOUCHED
+    campaign: CommandCampaign, run_options: RunOptions, progress: Progress, *, caller: Caller = UNTOUCHED
 ) -> tuple[Path, int]:
     """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
     jobs, expected = campaign.jobs, campaign.make_time_estimator()
@@ -333,19 +335,19 @@ def run_command_campaign(
         campaign.head,
         jobs,
         launch,
-        resume=not options.fresh,
-        extend=Path(options.extend) if options.extend else None,
+        resume=not run_options.fresh,
+        extend=Path(run_options.extend) if run_options.extend else None,
         caller=caller,
-        wait_for_quiet=options.wait_for_quiet,
+        wait_for_quiet=run_options.wait_for_quiet,
         expected=expected if expected.total_seconds(jobs) is not None else None,
     )
 
 
-def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, launch_index: int) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
-    with record_launch_outcome(job, writer, index, processes) as outcome:
-        CommandLaunch(plan, job, writer, index, processes).measure_and_record(progress)
+    with record_launch_outcome(job, writer, launch_index, processes) as outcome:
+        CommandLaunch(plan, job, writer, launch_index, processes).measure_and_record(progress)
     return outcome.status
 
 
@@ -373,7 +375,7 @@ class CommandLaunch:
         self._record_launch_line()
         if self._needs_lanes_run():
             progress.show_phase("lanes")
-            self._record_lanes(self._make_placeholder_values())
+            self._run_and_record_lanes(self._make_placeholder_values())
         progress.show_phase("running")
         began = time.time()
         out, err = self._out_and_err_files("command")
@@ -397,7 +399,7 @@ class CommandLaunch:
             return self.job.block == 0
         return bool(self.job.prepared.plan.require_transport)
 
-    def _record_lanes(self, placeholders: PlaceholderValues) -> None:
+    def _run_and_record_lanes(self, placeholders: PlaceholderValues) -> None:
         """Run the command with UCX's log, and record its lanes; raises GateNotMet if a transport is missing."""
         folder = self.writer.logs / f"launch-{self.index:03d}-ucx"
         folder.mkdir(exist_ok=True)
@@ -537,11 +539,11 @@ def find_linked_ucx(environment: Mapping[str, str]) -> Ucx:
 
     A program that brings its own UCX, as packages of Python do, uses that one.
     """
-    return _find_linked_ucx(tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment))
+    return _find_linked_ucx_cached(tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment))
 
 
 @functools.cache
-def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
+def _find_linked_ucx_cached(variables: tuple[tuple[str, str], ...]) -> Ucx:
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         done: Any = subprocess.run(
             [sys.executable, "-I", "-c", _LINKED_UCX],

@@ -100,7 +100,7 @@ def make_metrics(options: MetricOptions, command_line: str) -> list[CommandMetri
     recorded = []
     for metric in metrics:
         unit = units.get(metric.name, metric.unit)
-        direction = better.get(metric.name, metric.better or _direction_of_unit(unit))
+        direction = better.get(metric.name, metric.better or _better_direction_of_unit(unit))
         if not direction:
             use = f"add --better {metric.name}=more or --better {metric.name}=less"
             raise UsageError(f"--metric {metric.name}: it is not known whether more or less of it is better; {use}")
@@ -159,7 +159,7 @@ def _refuse_other_values(option: str, values: dict[str, str], allowed: Sequence[
             raise UsageError(f"{option} {name}={value}: choose one of {', '.join(allowed)}")
 
 
-def _direction_of_unit(unit: str | None) -> str:
+def _better_direction_of_unit(unit: str | None) -> str:
     """``less`` for a time, ``more`` for a rate; empty for other units, which do not tell."""
     if unit in _TIMES:
         return LESS

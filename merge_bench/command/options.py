@@ -78,7 +78,7 @@ class NamedCommandOptions(Options):
     named: str | None = value_option(parsers.parse_text, None, "NAME", in_config=False)
 
 
-def options_of_run_for_exec() -> tuple[Option, ...]:
+def run_options_for_exec() -> tuple[Option, ...]:
     """The options of `run` that `exec` has as well, some with help of its own."""
     helps = {
         "launches": f"Number of launches of each config, in random order; a verdict needs at least 6. [{LAUNCHES}]",
@@ -123,7 +123,7 @@ class BisectOptions(Options):
     budget: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
 
 
-def options_of_run_for_bisect() -> tuple[Option, ...]:
+def run_options_for_bisect() -> tuple[Option, ...]:
     """The options of `run` that `bisect` has as well, with its own default and help of ``--launches``."""
     most = f"Most launches of each release in a comparison, at least 6, which is where it starts. [{MOST_LAUNCHES}]"
     options = (BY_KEY[key] for key in (*BISECT_KEYS, *MERGE_KEYS))

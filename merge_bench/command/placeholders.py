@@ -44,7 +44,7 @@ def replace_placeholders(words: Sequence[str], values: PlaceholderValues) -> lis
     A word ``{x}`` becomes two words for each variable, ``-x NAME``; within a longer word, as in the line of a shell, it
     becomes the same with blanks. Without variables, the words ``{x}`` and ``{export}`` are left out.
     """
-    words_of_word = {X: [word for name in values.variables for word in ("-x", name)], EXPORT: _export_words(values)}
+    words_of_word = {X: [word for name in values.variables for word in ("-x", name)], EXPORT: _srun_export_words(values)}
     texts = {
         **{placeholder: " ".join(several) for placeholder, several in words_of_word.items()},
         CONFIG: values.config,
@@ -60,11 +60,11 @@ def replace_placeholders(words: Sequence[str], values: PlaceholderValues) -> lis
     return replaced
 
 
-def _export_words(values: PlaceholderValues) -> list[str]:
+def _srun_export_words(values: PlaceholderValues) -> list[str]:
     return [f"--export={','.join(('ALL', *values.variables))}"] if values.variables else []
 
 
-def settings_stay_here_warning(words: Sequence[str], config: str, variables: Mapping[str, str]) -> Caution | None:
+def unforwarded_settings_warning(words: Sequence[str], config: str, variables: Mapping[str, str]) -> Caution | None:
     """A warning if a command starts processes on other hosts and nothing gives them the config's variables."""
     starter = _STARTERS.search(" ".join(words))
     if starter is None or not variables or any(placeholder in word for word in words for placeholder in (X, EXPORT)):

@@ -94,7 +94,7 @@ class Warden:
         self._reason = ENDED
         self._kill_at: float | None = None
 
-    def run(self, was_stopped: Callable[[], bool], wake_descriptor: int) -> dict[str, Any]:
+    def run_command(self, was_stopped: Callable[[], bool], wake_descriptor: int) -> dict[str, Any]:
         """Run the command to its end; returns the report.
 
         `was_stopped`: whether a signal asked for the end; `wake_descriptor`: readable after every signal.
@@ -228,7 +228,7 @@ def main() -> int:
         signal.signal(number, note_signal)
     set_subreaper(True)
     task = json.load(sys.stdin.buffer)
-    report = Warden(task).run(lambda: bool(received), reader) if not received else {"reason": STOPPED}
+    report = Warden(task).run_command(lambda: bool(received), reader) if not received else {"reason": STOPPED}
     with contextlib.suppress(OSError):
         print(json.dumps(report), flush=True)
     return 0

@@ -59,9 +59,9 @@ def default_time_limit(baseline_seconds: Sequence[float], budget_left: float | N
     return limit if budget_left is None else min(limit, max(budget_left, _LATE_FACTOR * slowest))
 
 
-def time_limit_sentence(limit: float | None = None) -> str:
-    """A sentence on the default time limit of launches; `limit`: its seconds, None before they are known."""
-    known = "" if limit is None else f"{format_duration(limit)}, "
+def time_limit_sentence(limit_seconds: float | None = None) -> str:
+    """A sentence on the default time limit of launches; `limit_seconds`: None before it is known."""
+    known = "" if limit_seconds is None else f"{format_duration(limit_seconds)}, "
     rule = f"{LIMIT_FACTOR:g} times the slowest launch of the baseline but at least {LEAST_LIMIT_SECONDS:g} seconds"
     return f"a launch is ended after {known}{rule}, and counts as failed; --timeout sets another limit"
 
@@ -78,7 +78,7 @@ def refuse_merge_options(run_options: RunOptions) -> None:
             raise UsageError(f"--{key.replace('_', '-')} has no effect on a COMMAND; omit it")
 
 
-def find_ucx_version_and_names(planned_run: PlannedRun) -> tuple[str | None, frozenset[str] | None]:
+def find_ucx_version_and_variables(planned_run: PlannedRun) -> tuple[str | None, frozenset[str] | None]:
     """The version of the UCX that a command links under a config, and the names of its variables; None: not known.
 
     A program that brings its own UCX, or links none, is taken for one that uses the UCX which `run` would load.
@@ -119,15 +119,15 @@ def find_transports_of_command(command: CommandPlan, planned_run: PlannedRun) ->
     return frozenset(lane.partition("/")[0] for pair in line.pairs for lane in pair.transports)
 
 
-def find_unused_transport(variables: Sequence[str], transports: frozenset[str]) -> str | None:
-    """The transport (``tcp``) that all these variables are about, if it is none of a command's `transports`, else None.
+def find_unused_transport(variable_names: Sequence[str], used_transports: frozenset[str]) -> str | None:
+    """The transport (``tcp``) that all these variables are about, if it is none of `used_transports`, else None.
 
     Error handling is left out: with it, UCX may choose a transport that is not used without it.
     """
-    matches = [_OF_TRANSPORT.match(name) for name in variables]
+    matches = [_OF_TRANSPORT.match(name) for name in variable_names]
     names = [match[1].lower() for match in matches if match is not None]
-    unused = [name for name in names if not any(each.startswith(name) for each in transports)]
-    return unused[0] if unused and len(unused) == len(variables) else None
+    unused = [name for name in names if not any(each.startswith(name) for each in used_transports)]
+    return unused[0] if unused and len(unused) == len(variable_names) else None
 
 
 def count_infiniband_devices() -> int:

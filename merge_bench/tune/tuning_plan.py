@@ -27,7 +27,7 @@ from merge_bench.campaign.planned_launches import (
     plan_runs,
     rule_of_thumb_seconds,
 )
-from merge_bench.command.placeholders import settings_stay_here_warning
+from merge_bench.command.placeholders import unforwarded_settings_warning
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -44,7 +44,7 @@ from merge_bench.tune.command_tuning import (
     tuning_conditions_of_command,
     count_infiniband_devices,
     find_transports_of_command,
-    find_ucx_version_and_names,
+    find_ucx_version_and_variables,
     find_unused_transport,
     plan_command_runs,
 )
@@ -92,7 +92,7 @@ def make_command_context(command: CommandPlan, planned_run: PlannedRun, *, look:
     """The context of a command under its baseline; `look`: whether to run it once for its lanes, if its plan asks."""
     settings = dict(planned_run.settings.environment)
     variables = {**_surrounding_variables(), **settings}
-    version, names = find_ucx_version_and_names(planned_run)
+    version, names = find_ucx_version_and_variables(planned_run)
     transports = find_transports_of_command(command, planned_run) if command.lanes and look else None
     conditions = tuning_conditions_of_command(command.argv, variables)
     return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
@@ -276,7 +276,7 @@ def make_tuning_task(
             | ({"require_transport": required} if required else {})
         ]
         sizes = [command_text(command)]
-        warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
+        warning = unforwarded_settings_warning(command.argv, "the candidates", dict(kept[0].variables))
         prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)

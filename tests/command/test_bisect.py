@@ -24,7 +24,7 @@ from merge_bench.command.bisect import (
     bisect_releases,
     planned_interim_looks,
 )
-from merge_bench.command.bisect_campaign import changed_default_settings, expand_release_range
+from merge_bench.command.bisect_campaign import changed_setting_defaults, expand_release_range
 from merge_bench.config.parsers import parse_ucx_releases
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
@@ -186,11 +186,11 @@ def test_defaults_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     newer = put_into_cache(tmp_path, "1.22.0", more_settings="UCX_A=8\nUCX_B=2\nUCX_D=4\n")
     with (newer / "bin/ucx_info").open("a") as program:  # as UCX prints a time that it measures at its start
         program.write('printf "#\\n# syntax:    time value: <number>\\n#\\nUCX_TIME=%sns\\n" $(date +%N)\n')
-    (changed, gone, new) = changed_default_settings("1.19.0", "1.22.0")
+    (changed, gone, new) = changed_setting_defaults("1.19.0", "1.22.0")
     assert (changed.name, changed.baseline, changed.candidate) == ("UCX_A", "1", "8")
     assert (gone.name, gone.candidate, new.name, new.baseline) == ("UCX_C", None, "UCX_D", None)
     (newer / "bin/ucx_info").unlink()
-    assert changed_default_settings("1.19.0", "1.22.0") == []
+    assert changed_setting_defaults("1.19.0", "1.22.0") == []
 
 
 @pytest.fixture

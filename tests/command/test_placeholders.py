@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.command.placeholders import PlaceholderValues, replace_placeholders, settings_stay_here_warning
+from merge_bench.command.placeholders import PlaceholderValues, replace_placeholders, unforwarded_settings_warning
 
 PLACE = PlaceholderValues("tcp", ("UCX_TLS", "UCX_RNDV_THRESH"), 3, "/scratch/launch")
 SETTINGS = {"UCX_TLS": "tcp,self"}
@@ -35,7 +35,7 @@ def test_other_braces_stay() -> None:
 
 def test_a_command_that_starts_processes_elsewhere_is_warned_about() -> None:
     def code(*words: str, settings: dict[str, str] = SETTINGS) -> str | None:
-        warning = settings_stay_here_warning(words, "tcp", settings)
+        warning = unforwarded_settings_warning(words, "tcp", settings)
         return warning and warning.code
 
     assert code("mpirun", "-n", "2", "prog") == "settings-stay-here"
