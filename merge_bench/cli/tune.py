@@ -69,9 +69,7 @@ OF_COMMAND = tuple(
 )
 OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
 OF_RUN = tuple(
-    replace(option, help=f"{option.help} {COMMAND_TIMEOUT_HELP}")
-    if option.key == TIMEOUT
-    else option
+    replace(option, help=f"{option.help} {COMMAND_TIMEOUT_HELP}") if option.key == TIMEOUT else option
     for option in TUNE_OPTIONS
 )
 

@@ -124,7 +124,9 @@ def planned_interim_looks(most_launches: int) -> list[tuple[int, float]]:
     return [(LEAST, _FIRST_LEVEL), *((count, later) for count in counts[1:])]
 
 
-def bisect_releases(releases: Sequence[str], measure: Measure, *, threshold: float, most_launches: int) -> BisectionResult:
+def bisect_releases(
+    releases: Sequence[str], measure: Measure, *, threshold: float, most_launches: int
+) -> BisectionResult:
     """Find the neighbours in `releases` between which the metric changes.
 
     `most_launches`: the most launches of each release in a comparison.
@@ -250,7 +252,9 @@ def _make_failed_step(baseline: str, candidate: str, launches: int, failure: Rel
     )
 
 
-def _make_step(baseline: str, candidate: str, judgement: Judgement, half_effect: float | None, records: str) -> BisectStep:
+def _make_step(
+    baseline: str, candidate: str, judgement: Judgement, half_effect: float | None, records: str
+) -> BisectStep:
     effect, interval, beyond = judgement.effect, None, None
     if judgement.interval is not None:
         low, high = judgement.interval

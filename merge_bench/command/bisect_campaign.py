@@ -256,7 +256,9 @@ def find_failed_release(campaign: Campaign) -> ReleaseLaunchFailed | None:
         if failures:
             counts = f"{len(failures)} of {plural(len(run.launches), 'launch')} failed"
             tail = next((failure.log_tail for failure in failures if failure.log_tail), None)
-            return ReleaseLaunchFailed(run.plan.ucx or "", f"{counts}: {failures[0].message}", str(campaign.folder), tail)
+            return ReleaseLaunchFailed(
+                run.plan.ucx or "", f"{counts}: {failures[0].message}", str(campaign.folder), tail
+            )
     return None
 
 

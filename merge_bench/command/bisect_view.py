@@ -59,9 +59,8 @@ def result_sentence(document: BisectDocument) -> str:
     if document.decisive_step is not None:
         step = document.decisive_step
         word = _WORDS[step.verdict]
-        return (
-            f"UCX {step.candidate} is {word} than {step.baseline}: {_speed_up_text(step)}, {step.launches} launches each"
-        )
+        what = f"UCX {step.candidate} is {word} than {step.baseline}"
+        return f"{what}: {_speed_up_text(step)}, {step.launches} launches each"
     reason = document.reason or ""
     if document.between is not None:
         return f"The change is between {' and '.join(document.between)}. {capitalize(reason)}."

@@ -39,11 +39,11 @@ from merge_bench.command.metrics import (
     RE,
     CommandOutput,
     MetricOptions,
-    require_printed_match,
-    split_check_command,
     decode_command_output,
     find_metric_value,
     make_metrics,
+    require_printed_match,
+    split_check_command,
     validate_check,
 )
 from merge_bench.command.options import LAUNCHES, ExecOptions
@@ -53,13 +53,19 @@ from merge_bench.command.placeholders import (
     replace_placeholders,
     unforwarded_settings_warning,
 )
-from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, CommandResult, LaunchProcesses, find_program_path
+from merge_bench.command.run_command import (
+    COMMAND_FAILED,
+    CommandResult,
+    CommandTask,
+    LaunchProcesses,
+    find_program_path,
+)
 from merge_bench.command.ucx_lines import (
     NO_LANES_LOGGED,
     check_required_lanes,
-    ucx_logging_variables,
     make_lanes_line,
     read_ucx_logs,
+    ucx_logging_variables,
 )
 from merge_bench.command.warden import ENDED, TIMEOUT
 from merge_bench.config.allowed_transports import find_unknown_transports
@@ -418,7 +424,9 @@ class CommandLaunch:
         elif line is None:
             self.writer.write(WarningLine.of(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
 
-    def _record_figures_and_checks(self, ended: CommandResult, placeholders: PlaceholderValues, began: float, out: Path, err: Path) -> None:
+    def _record_figures_and_checks(
+        self, ended: CommandResult, placeholders: PlaceholderValues, began: float, out: Path, err: Path
+    ) -> None:
         """Record the figures of a command that ended, and make its checks; raises LaunchFailed if one of them fails."""
         plan = self.plan
         if ended.reason == TIMEOUT:
@@ -450,7 +458,9 @@ class CommandLaunch:
         how = "; ".join([f"exit status {plan.expect_status}", *plan.checks])
         self.writer.write(VerificationLine(launch=self.index, after=0, ok=True, how=how))
 
-    def _run_check(self, number: int, check: str, placeholders: PlaceholderValues, output: CommandOutput, printed: Path) -> None:
+    def _run_check(
+        self, number: int, check: str, placeholders: PlaceholderValues, output: CommandOutput, printed: Path
+    ) -> None:
         """Raise LaunchFailed if a check is not met; a command gets what the launch printed on standard input."""
         if check.startswith(RE):
             require_printed_match(check, output)
@@ -539,7 +549,9 @@ def find_linked_ucx(environment: Mapping[str, str]) -> Ucx:
 
     A program that brings its own UCX, as packages of Python do, uses that one.
     """
-    return _find_linked_ucx_cached(tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment))
+    return _find_linked_ucx_cached(
+        tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment)
+    )
 
 
 @functools.cache

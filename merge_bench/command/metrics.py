@@ -306,4 +306,6 @@ def _unit_conversion_factor(metric: CommandMetric, printed_unit: str | None) -> 
     for units in _UNITS:
         if printed_unit in units and wanted in units:
             return units[printed_unit] / units[wanted]
-    raise LaunchFailed(f"metric {metric.name}: it is printed in {printed_unit}, not in {metric.unit}", code=METRIC_MISSING)
+    raise LaunchFailed(
+        f"metric {metric.name}: it is printed in {printed_unit}, not in {metric.unit}", code=METRIC_MISSING
+    )

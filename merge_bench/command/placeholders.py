@@ -44,7 +44,10 @@ def replace_placeholders(words: Sequence[str], values: PlaceholderValues) -> lis
     A word ``{x}`` becomes two words for each variable, ``-x NAME``; within a longer word, as in the line of a shell, it
     becomes the same with blanks. Without variables, the words ``{x}`` and ``{export}`` are left out.
     """
-    words_of_word = {X: [word for name in values.variables for word in ("-x", name)], EXPORT: _srun_export_words(values)}
+    words_of_word = {
+        X: [word for name in values.variables for word in ("-x", name)],
+        EXPORT: _srun_export_words(values),
+    }
     texts = {
         **{placeholder: " ".join(several) for placeholder, several in words_of_word.items()},
         CONFIG: values.config,

@@ -102,7 +102,9 @@ PRESETS = (
                 "",
                 (
                     _make_metric("throughput", "GiB/s", "more", rf"means?: .*global throughput: {_WITH_UNIT}"),
-                    _make_metric("shuffle_time", "s", "less", r"means?: (?P<value>\d[\d.]*) (?P<unit>[mun]?s|sec|min)\b"),
+                    _make_metric(
+                        "shuffle_time", "s", "less", r"means?: (?P<value>\d[\d.]*) (?P<unit>[mun]?s|sec|min)\b"
+                    ),
                 ),
             ),
         ),

@@ -90,7 +90,9 @@ class Warden:
     def __init__(self, task: dict[str, Any]) -> None:
         self._task = task
         self._selector = selectors.DefaultSelector()
-        self._outputs = {name: LimitedOutputFile(Path(task[name]), task["head"], task["tail"]) for name in ("out", "err")}
+        self._outputs = {
+            name: LimitedOutputFile(Path(task[name]), task["head"], task["tail"]) for name in ("out", "err")
+        }
         self._reason = ENDED
         self._kill_at: float | None = None
 

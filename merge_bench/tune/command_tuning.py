@@ -25,7 +25,7 @@ from merge_bench.command.command_campaign import (
 from merge_bench.command.options import EXEC_KEYS
 from merge_bench.command.placeholders import PlaceholderValues, needs_work_folder, replace_placeholders
 from merge_bench.command.run_command import CommandTask, LaunchProcesses
-from merge_bench.command.ucx_lines import ucx_logging_variables, make_lanes_line, read_ucx_logs
+from merge_bench.command.ucx_lines import make_lanes_line, read_ucx_logs, ucx_logging_variables
 from merge_bench.config import allowed_transports
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import INFINIBAND
@@ -66,7 +66,9 @@ def time_limit_sentence(limit_seconds: float | None = None) -> str:
     return f"a launch is ended after {known}{rule}, and counts as failed; --timeout sets another limit"
 
 
-def plan_command_runs(config_name: str | Path | None, command: CommandPlan, run_options: RunOptions) -> list[PlannedRun]:
+def plan_command_runs(
+    config_name: str | Path | None, command: CommandPlan, run_options: RunOptions
+) -> list[PlannedRun]:
     """Plan a command under the config with this name or path; None: without settings. Returns a list of one run."""
     return plan_command_under_config(None if config_name is None else str(config_name), command.argv, run_options)
 

@@ -41,12 +41,12 @@ from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, CommandPlan, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
 from merge_bench.tune.command_tuning import (
-    tuning_conditions_of_command,
     count_infiniband_devices,
     find_transports_of_command,
     find_ucx_version_and_variables,
     find_unused_transport,
     plan_command_runs,
+    tuning_conditions_of_command,
 )
 from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions

@@ -85,9 +85,13 @@ def test_all_looks_together_have_the_level_of_one() -> None:
 
 
 def test_without_noise_two_releases_need_six_launches_and_one_comparison() -> None:
-    result = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.3] * LEAST), "x"), threshold=0.02, most_launches=24)
+    result = bisect_releases(
+        ["a", "b"], lambda *_: (paired_effect([0.3] * LEAST), "x"), threshold=0.02, most_launches=24
+    )
     assert (result.verdict, result.between, len(result.steps)) == ("FASTER", ("a", "b"), 1)
-    alike = bisect_releases(["a", "b"], lambda *_: (paired_effect([0.001] * LEAST), "x"), threshold=0.02, most_launches=24)
+    alike = bisect_releases(
+        ["a", "b"], lambda *_: (paired_effect([0.001] * LEAST), "x"), threshold=0.02, most_launches=24
+    )
     assert (alike.verdict, alike.between, alike.reason) == ("EQUIVALENT", None, ALIKE)
 
 

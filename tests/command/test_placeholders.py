@@ -18,7 +18,10 @@ def test_variables_become_words_of_mpirun_and_srun() -> None:
 
 
 def test_without_variables_their_words_are_left_out() -> None:
-    assert replace_placeholders(["mpirun", "{x}", "{export}", "a"], PlaceholderValues("default", (), 0)) == ["mpirun", "a"]
+    assert replace_placeholders(["mpirun", "{x}", "{export}", "a"], PlaceholderValues("default", (), 0)) == [
+        "mpirun",
+        "a",
+    ]
 
 
 def test_within_a_word_they_are_text() -> None:

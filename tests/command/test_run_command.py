@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 import pytest
 
 from merge_bench.command.descendants import find_child_pids, list_processes
-from merge_bench.command.run_command import CommandTask, CommandResult, LaunchProcesses
+from merge_bench.command.run_command import CommandResult, CommandTask, LaunchProcesses
 from merge_bench.command.warden import LimitedOutputFile
 from merge_bench.errors import LaunchFailed
 
