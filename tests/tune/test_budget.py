@@ -200,7 +200,10 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
     with begin(folder, values=["a=y", "b=y", "c=y"], budget=[None, seconds]) as writer:
         budget = TuningBudget(seconds=seconds, weights=(1.0,), confirm=7)
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
-        task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default", command=None))
+        task = cast(
+            "Any",
+            SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default", command=None),
+        )
         evaluator.measure_baseline_seconds()
         for line in left_out_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.record_step(line)
