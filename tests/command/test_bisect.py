@@ -170,6 +170,7 @@ def test_a_failure_of_an_end_says_which_release_and_why(end: int) -> None:
     assert [step.verdict for step in result.steps] == [FAILED]
 
 
+@pytest.mark.slow
 def test_releases_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -241,6 +242,7 @@ def test_the_release_that_slows_a_command(place: Path, capsys: pytest.CaptureFix
     assert "UCX_RNDV_THRESH" in printed
 
 
+@pytest.mark.slow
 def test_a_failure_of_an_end_is_explained_and_tried_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = 'case "$LD_LIBRARY_PATH" in */1.22.0/*) [ -e mended ] || { echo no luck >&2; exit 7; } ;; esac; '
     words = ("--ucx", "1.19.0,1.22.0", *COMMAND[:-2], "sh", "-c", broken + ". ./program")
@@ -280,8 +282,6 @@ def test_a_release_between_the_ends_with_which_the_command_fails(
     assert (document["between"], document["left_out"], document["error"]) == (["1.19.0", "1.21.0"], ["1.20.1"], None)
     verdicts = [(step["candidate"], step["verdict"], step["ratio"]) for step in document["steps"]]
     assert ("1.20.1", "FAILED", None) in verdicts
-
-
 def test_a_dry_run_and_what_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("bisect", "--ucx", "1.19.0..1.22.0", "--dry-run", *COMMAND) == 0
     printed = capsys.readouterr().out
