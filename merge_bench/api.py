@@ -220,7 +220,7 @@ def launch_command(
     from merge_bench.command.command_campaign import run_command_campaign
 
     measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, make_command_gate(planned, options), planned.blocks, quiet=quiet)
+    return _measure_and_judge(measure, make_command_gate(planned, options), planned.block_count, quiet=quiet)
 
 
 def make_command_gate(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
@@ -228,7 +228,7 @@ def make_command_gate(planned: CommandCampaign, options: RunOptions) -> Regressi
     from merge_bench.regressions.gates import RegressionGate
 
     runs = len(planned.head.runs)
-    gated = options.with_sourced_values({"results": str(planned.results)}, {})
+    gated = options.with_sourced_values({"results": str(planned.results_folder)}, {})
     return RegressionGate.from_options(gated, choice_count=runs, run_count=runs)
 
 

@@ -215,12 +215,16 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairTransports(msgspec.Struct, frozen=True, kw_only=True):
-    """The transports that UCX selected from one worker to another, such as ``tcp/eth0``."""
+    """The transports that UCX selected from one worker to another, such as ``tcp/eth0``.
+
+    `processes`: of a command, from rank 0 to rank 0, how many of its processes logged lanes to peers at this placement.
+    """
 
     from_rank: int = msgspec.field(name="from")
     to_rank: int = msgspec.field(name="to")
     placement: str | None
     transports: list[str]
+    processes: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class SelectedProtocols(msgspec.Struct, frozen=True, kw_only=True):

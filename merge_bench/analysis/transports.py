@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
 from merge_bench.analysis.documents import CountedTraffic, NetworkDeviceBytes, PairTransports, SelectedProtocols
 from merge_bench.config import allowed_transports
@@ -48,15 +50,28 @@ def requested_transport_settings(lanes_records: Iterable[LanesLine]) -> dict[str
 
 
 def selected_lanes(lanes_records: Iterable[LanesLine]) -> list[PairTransports]:
-    """The transports that UCX selected for each pair of workers, in any launch."""
-    by_pair: dict[tuple[int, int], PairTransports] = {}
-    for line in lanes_records:
-        for pair in line.pairs:
-            key = pair.from_rank, pair.to_rank
-            new = PairTransports(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
-            transports = by_pair.setdefault(key, new).transports
-            transports += [transport for transport in pair.transports if transport not in transports]
-    return [by_pair[key] for key in sorted(by_pair)]
+    """The transports that UCX selected for each pair of workers, in any launch.
+
+    All processes of a command are rank 0: its lanes are in an entry for each placement of their peers.
+    """
+    alike: dict[tuple[int, int, str], list[LanePair]] = {}
+    for pair in (pair for line in lanes_records:
+        for pair in line.pairs):
+        place = (pair.placement or "") if pair.from_rank == pair.to_rank else ""
+        alike.setdefault((pair.from_rank, pair.to_rank, place), []).append(pair)
+    return [_join_pairs(alike[key]) for key in sorted(alike)]
+
+
+def _join_pairs(pairs: Sequence[LanePair]) -> PairTransports:
+    """The transports of one pair of workers in several launches."""
+    counts = [pair.processes for pair in pairs if not isinstance(pair.processes, msgspec.UnsetType)]
+    return PairTransports(
+        from_rank=pairs[0].from_rank,
+        to_rank=pairs[0].to_rank,
+        placement=pairs[0].placement,
+        transports=list(dict.fromkeys(transport for pair in pairs for transport in pair.transports)),
+        processes=max(counts) if counts else msgspec.UNSET,
+    )
 
 
 def selected_protocols(lanes_records: Iterable[LanesLine]) -> list[SelectedProtocols]:

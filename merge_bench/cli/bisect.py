@@ -8,8 +8,9 @@ import sys
 import click
 
 from merge_bench.cli import common
-from merge_bench.command.options import BisectOptions, ExecOptions, options_of_run_for_bisect
+from merge_bench.command.options import BisectOptions, ExecOptions, run_options_for_bisect
 from merge_bench.config.options import RunOptions
+from merge_bench.errors import print_message
 
 
 @click.command(
@@ -18,29 +19,34 @@ from merge_bench.config.options import RunOptions
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARGUMENT]...]")
 @common.add_options("bisect_options", BisectOptions)
 @common.add_options("exec_options", ExecOptions)
-@common.add_options("run_options", RunOptions, options_of_run_for_bisect())
+@common.add_options("run_options", RunOptions, run_options_for_bisect())
 def bisect_releases(
     words: tuple[str, ...], bisect_options: BisectOptions, exec_options: ExecOptions, run_options: RunOptions
 ) -> int:
     """Find the release of UCX that made COMMAND, or without one the merge, slower or faster.
 
     The first and the last release are compared. If they differ, the release in the middle is compared with the first
-    one, and so on, until two neighbours are left. Type the same command again to resume. COMMAND is as for `exec`.
+    one, and so on, until two neighbours are left; one with which launches fail is left out. Type the same command again
+    to resume. COMMAND is as for `exec`.
     """
     caller = common.make_calling_program()
     from merge_bench.command.bisect_campaign import BisectTask, run_bisection
     from merge_bench.command.bisect_view import print_bisection
     from merge_bench.view.progress import make_progress
-    from merge_bench.view.streams import print_document
+    from merge_bench.view.streams import print_document, print_log_tail
 
     task = BisectTask(words, exec_options, run_options, bisect_options)
     if run_options.dry_run:
         print(task.dry_run_text())
         return 0
     with contextlib.closing(make_progress(sys.stderr, quiet=run_options.json)) as progress:
-        document = run_bisection(task, progress, caller)
+        document, failure = run_bisection(task, progress, caller)
     if run_options.json:
         print_document(document)
     else:
         print_bisection(document)
+    if failure is not None:
+        print_message(f"{failure}; run the same command to try again ({failure.records})")
+        print_log_tail(failure.log_tail)
+        return failure.exit_status
     return 0

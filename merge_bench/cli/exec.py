@@ -9,7 +9,7 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.cli.service import NO_OWN_COMMAND, repeat_gate_comparison, run_on_service, service_address
-from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
+from merge_bench.command.options import ExecOptions, NamedCommandOptions, run_options_for_exec
 from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 
@@ -20,7 +20,7 @@ from merge_bench.errors import UsageError
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGUMENT]...")
 @common.add_options("exec_options", ExecOptions)
 @common.add_options("named_command_options", NamedCommandOptions)
-@common.add_options("run_options", RunOptions, options_of_run_for_exec())
+@common.add_options("run_options", RunOptions, run_options_for_exec())
 def measure_command(
     words: tuple[str, ...],
     exec_options: ExecOptions,

@@ -59,6 +59,10 @@ OWN_HELP = {
     "lanes": "Run COMMAND once with UCX's log before the search, and leave out settings of transports that it does not"
     " use (not with --dry-run).",
 }
+COMMAND_TIMEOUT_HELP = (
+    "Of a COMMAND: end a launch that takes longer, and count it as failed; by default after ten times as long as the"
+    " slowest launch of BASELINE, at least 30s, and at the end of --budget."
+)
 OF_COMMAND = tuple(
     replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
     for option in ExecOptions.declared_options()
@@ -66,9 +70,7 @@ OF_COMMAND = tuple(
 )
 OF_TUNING = tuple(option for option in TuneOptions.declared_options() if option.key != "metric")
 OF_RUN = tuple(
-    replace(option, help=f"{option.help} Of a COMMAND: end a launch that takes longer, and count it as failed.")
-    if option.key == TIMEOUT
-    else option
+    replace(option, help=f"{option.help} {COMMAND_TIMEOUT_HELP}") if option.key == TIMEOUT else option
     for option in TUNE_OPTIONS
 )
 
@@ -168,10 +170,10 @@ def _resolve_tuned_command(
 ) -> tuple[TuneOptions, CommandPlan | None]:
     """Return the options of the tuning with its metric, and the plan of the command in `words`; None without words."""
     from merge_bench.command.command_campaign import make_command_plan
-    from merge_bench.tune.command_tuning import refuse_options_of_merges
+    from merge_bench.tune.command_tuning import refuse_merge_options
 
     if words:
-        refuse_options_of_merges(run_options)
+        refuse_merge_options(run_options)
         timeout = run_options.timeout if TIMEOUT in run_options.sources else None
         command = make_command_plan(
             words, exec_options.with_command_line_values(timeout=timeout), lanes=exec_options.lanes
@@ -211,7 +213,8 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 def _print_tuning_space(task: TuningTask) -> None:
     """Print the values that a tuning would try, those that it leaves out, and what its budget allows."""
-    from merge_bench.command.command_campaign import measured_text
+    from merge_bench.command.command_campaign import metrics_text
+    from merge_bench.tune.command_tuning import time_limit_sentence
     from merge_bench.tune.tuning_plan import TuningTiming
 
     timing = TuningTiming.from_task(task)
@@ -221,7 +224,9 @@ def _print_tuning_space(task: TuningTask) -> None:
     for pruned in task.pruned:
         print(f"# {pruned.value}: {pruned.reason}")
     if task.command is not None:
-        print(f"## measured: {measured_text(task.command)}")
+        print(f"## measured: {metrics_text(task.command)}")
+        if task.command.timeout is None:
+            print(f"## {time_limit_sentence()}")
     for sentence in timing.duration_forecast_sentences(fitting):
         print(f"## {sentence}")
 

@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0
 """Time for Python's resource trackers to remove what killed processes left in /dev/shm, and to end."""
+CLOCK_BYTES = 8
+"""The length of a time that a new process writes, in the byte order of the machine."""
 TAIL_LINES = 15
 TAIL_BYTES = 16384
 _POLL_SECONDS = 0.02
@@ -67,6 +70,7 @@ class ChildProcess:
         cwd: Path | None = None,
         cores: Collection[int] = (),
         death_signal: int | None = signal.SIGKILL,
+        clock: int | None = None,
     ) -> None:
         with contextlib.ExitStack() as opened:
             written: int | IO[bytes] = (
@@ -80,7 +84,7 @@ class ChildProcess:
                 stdout=written if stdout is None else stdout,
                 stderr=written,
                 start_new_session=True,
-                preexec_fn=_make_child_setup_function(death_signal, cores),
+                preexec_fn=_make_child_setup_function(death_signal, cores, clock),
             )
         self.pid = self._process.pid
 
@@ -203,9 +207,11 @@ def read_last_bytes(log_file: Path, byte_count: int) -> str:
         return ""
 
 
-def _make_child_setup_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+def _make_child_setup_function(
+    death_signal: int | None, cores: Collection[int], clock: int | None
+) -> Callable[[], None] | None:
     """Return the function that a new process calls before it runs its program; None if no call is needed."""
-    if death_signal is None and not cores:
+    if death_signal is None and not cores and clock is None:
         return None
     parent = os.getpid()
 
@@ -216,6 +222,8 @@ def _make_child_setup_function(death_signal: int | None, cores: Collection[int])
                 os._exit(1)
         if cores:
             os.sched_setaffinity(0, cores)
+        if clock is not None:  # the last, so that nothing of the preparation counts
+            os.write(clock, time.monotonic_ns().to_bytes(CLOCK_BYTES, sys.byteorder))
 
     return set_up_child
 

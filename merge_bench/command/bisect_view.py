@@ -8,6 +8,7 @@ from merge_bench.view.comparison import STYLES, difference_columns, format_perce
 from merge_bench.view.content import columns_from_rows
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import capitalize, format_cell, format_interval, format_ratio
+from merge_bench.view.titles import join_in_words
 
 _SIDES = {True: "beyond half", False: "before half", None: ""}
 _WORDS = {Verdict.FASTER.value: "better", Verdict.SLOWER.value: "worse"}
@@ -33,6 +34,9 @@ def print_bisection(document: BisectDocument) -> None:
         if rows:
             headings = ("Releases", "Verdict", "Speed-up", "Interval", "Launches", "Of the ends'")
             page.add_table(*columns_from_rows(headings, rows, (0, 1, 5)))
+        for step in document.steps:
+            if step.failure is not None:
+                page.add_paragraph(f"{step.baseline} → {step.candidate}: {step.failure}", "yellow")
         for folder in dict.fromkeys(step.records for step in document.steps):
             page.add_unwrapped_line(f"Records: {folder}")
         if document.differences:
@@ -46,6 +50,8 @@ def print_bisection(document: BisectDocument) -> None:
             page.add_table(*columns_from_rows(("Setting", *document.between), changed, (0, 1, 2)))
         page.add_heading("Result")
         page.add_paragraph(result_sentence(document), STYLES.get(document.verdict, "bold"))
+        if document.left_out:
+            page.add_paragraph(f"Left out, because launches failed: {join_in_words(document.left_out)}", "yellow")
 
 
 def result_sentence(document: BisectDocument) -> str:
@@ -53,17 +59,16 @@ def result_sentence(document: BisectDocument) -> str:
     if document.decisive_step is not None:
         step = document.decisive_step
         word = _WORDS[step.verdict]
-        return (
-            f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"
-        )
+        what = f"UCX {step.candidate} is {word} than {step.baseline}"
+        return f"{what}: {_speed_up_text(step)}, {step.launches} launches each"
     reason = document.reason or ""
     if document.between is not None:
         return f"The change is between {' and '.join(document.between)}. {capitalize(reason)}."
-    ends = f" ({_ratio_text(document.steps[0])})" if document.steps else ""
+    ends = f" ({_speed_up_text(document.steps[0])})" if document.steps and document.error is None else ""
     return f"{document.verdict}: {reason}{ends}"
 
 
-def _ratio_text(step: BisectStep) -> str:
+def _speed_up_text(step: BisectStep) -> str:
     level = f" ({format_percent(step.interval.level)} interval {_interval_text(step)})" if step.interval else ""
     return f"speed-up {format_ratio(step.ratio)}{level}"
 

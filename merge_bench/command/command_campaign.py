@@ -39,27 +39,33 @@ from merge_bench.command.metrics import (
     RE,
     CommandOutput,
     MetricOptions,
-    check_printed_text,
-    check_words,
-    clean_output,
+    decode_command_output,
     find_metric_value,
     make_metrics,
-    parse_check,
+    require_printed_match,
+    split_check_command,
+    validate_check,
 )
 from merge_bench.command.options import LAUNCHES, ExecOptions
 from merge_bench.command.placeholders import (
-    LaunchPlace,
+    PlaceholderValues,
     needs_work_folder,
     replace_placeholders,
-    settings_stay_here_warning,
+    unforwarded_settings_warning,
 )
-from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, EndedCommand, LaunchProcesses, find_program
+from merge_bench.command.run_command import (
+    COMMAND_FAILED,
+    CommandResult,
+    CommandTask,
+    LaunchProcesses,
+    find_program_path,
+)
 from merge_bench.command.ucx_lines import (
     NO_LANES_LOGGED,
     check_required_lanes,
-    logging_variables,
     make_lanes_line,
-    read_logs,
+    read_ucx_logs,
+    ucx_logging_variables,
 )
 from merge_bench.command.warden import ENDED, TIMEOUT
 from merge_bench.config.allowed_transports import find_unknown_transports
@@ -119,18 +125,13 @@ class CommandCampaign:
     plan: CommandPlan
 
     @property
-    def required(self) -> Sequence[str]:
-        """The transports that the command's processes have to use."""
-        return RecordedPlan.from_options(self.head.plans[0]).require_transport or ()
-
-    @property
-    def blocks(self) -> int:
-        """How often the command is launched under each config."""
+    def block_count(self) -> int:
+        """The number of blocks: how often the command is launched under each config."""
         return len(self.jobs) // len(self.head.runs)
 
     @property
-    def results(self) -> Path:
-        """The folder of results."""
+    def results_folder(self) -> Path:
+        """The folder in which the campaign's folder is made."""
         return self.jobs[0].prepared.settings.results
 
     @property
@@ -138,35 +139,38 @@ class CommandCampaign:
         """The warnings that are known before the first launch, each once."""
         return list(dict.fromkeys(warning for job in self.jobs for warning in job.prepared.warnings))
 
-    def expected_time(self) -> LaunchTimeEstimator:
-        """The expected time of the launches, as earlier launches of the same command took."""
-        return LaunchTimeEstimator(self.results, self.head.plans, lambda job: None)
+    def make_time_estimator(self) -> LaunchTimeEstimator:
+        """Make the estimator of the launches' time, which asks how long earlier launches of the same command took."""
+        return LaunchTimeEstimator(self.results_folder, self.head.plans, lambda job: None)
 
 
-def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOptions) -> CommandCampaign:
+def plan_command_campaign(argv: Sequence[str], exec_options: ExecOptions, run_options: RunOptions) -> CommandCampaign:
     """Plan the launches of a command under each config; raises UsageError if something is wrong.
 
-    `own`, `options`: the options of `exec`, and those that `run` has as well.
+    `exec_options`, `run_options`: the options of `exec`, and those that `run` has as well.
     """
-    required = options.require_transport
-    _refuse_unknown_transports(required)
-    plan = make_command_plan(argv, own, lanes=own.lanes or bool(required))
-    names = options.configs or (options.config,)
+    plan = make_command_plan(argv, exec_options)
     configs: list[Config] = []
     ready: list[tuple[PlannedRun, Config]] = []
-    for name in names:
-        variants = plan_command_under_config(name, argv, options, several=("ucx",))
+    for name in run_options.configs or (run_options.config,):
+        variants = plan_command_under_config(name, argv, run_options, sweepable_options=("ucx",))
         append_config_record(configs, record := make_config_record(variants[0]))
         ready += [(planned, record) for planned in variants]
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     launches = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
-    recorded = {"command": msgspec.to_builtins(plan), "launches": launches}
-    recorded |= {"require_transport": list(required)} if required else {}
-    releases = list(dict.fromkeys(planned.plan.ucx for planned, _ in ready))
-    plans = [recorded if ucx is None else {**recorded, "ucx": ucx} for ucx in releases]
-    keys = [RunKey(config=record.name, plan=releases.index(planned.plan.ucx)) for planned, record in ready]
+    if any(planned.plan.require_transport for planned, _ in ready):
+        plan = msgspec.structs.replace(plan, lanes=True)
+    plans: list[dict[str, Any]] = []
+    keys: list[RunKey] = []
+    for planned, record in ready:
+        recorded = {"command": msgspec.to_builtins(plan), "launches": launches}
+        recorded |= {"require_transport": list(required)} if (required := planned.plan.require_transport) else {}
+        recorded |= {} if planned.plan.ucx is None else {"ucx": planned.plan.ucx}
+        if recorded not in plans:
+            plans.append(recorded)
+        keys.append(RunKey(config=record.name, plan=plans.index(recorded)))
     head = make_campaign_line(configs, plans, keys, first.plan.seed)
     labels = label_planned_runs(head)
     order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=launches, seed=first.plan.seed)
@@ -178,20 +182,29 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
 
 
 def plan_command_under_config(
-    name: str | None, argv: Sequence[str], options: RunOptions, *, several: Sequence[str] = ()
+    config_name: str | None, argv: Sequence[str], run_options: RunOptions, *, sweepable_options: Sequence[str] = ()
 ) -> list[PlannedRun]:
     """Plan the launches of a command under the config with this name or path, None: without settings.
 
-    `several`: options that may have several values, of which each has its own plan. Raises UsageError if something is
-    wrong with the config or the command.
+    `sweepable_options`: options that may have several values, of which each has its own plan. Raises UsageError if
+    something is wrong with the config or the command.
     """
+    required: tuple[str, ...] = ()
+
+    def keep_required_transports(resolved_options: RunOptions) -> RunOptions:
+        nonlocal required
+        required = resolved_options.require_transport
+        return _options_without_merge(resolved_options)
+
     planned_runs = []
-    for planned in plan_runs(name, options, _without_merge, allowed_several=several):
+    for planned in plan_runs(config_name, run_options, keep_required_transports, allowed_several=sweepable_options):
+        _refuse_unknown_transports(required)
         variables = command_variables(planned)
-        if find_program(argv, command_environment(variables)) is None:
+        if find_program_path(argv, command_environment(variables)) is None:
             raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-        warning = settings_stay_here_warning(argv, make_config_record(planned).name, variables)
-        planned_runs.append(replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))))
+        warning = unforwarded_settings_warning(argv, make_config_record(planned).name, variables)
+        plan = replace(planned.plan, require_transport=required)
+        planned_runs.append(replace(planned, plan=plan, warnings=(*planned.warnings, *filter(None, [warning]))))
     return planned_runs
 
 
@@ -200,28 +213,33 @@ def _refuse_unknown_transports(required: Sequence[str]) -> None:
         raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
 
 
-def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = False) -> CommandPlan:
+def make_command_plan(argv: Sequence[str], exec_options: ExecOptions) -> CommandPlan:
     """Make the plan of a command from its words and options, as the records have it; raises UsageError."""
-    for check in own.check:
-        parse_check(check)
-    metric_options = MetricOptions(own.metric, own.preset, own.unit, own.better, own.pick)
+    for check in exec_options.check:
+        validate_check(check)
+    metric_options = MetricOptions(
+        exec_options.metric, exec_options.preset, exec_options.unit, exec_options.better, exec_options.pick
+    )
     metrics = make_metrics(metric_options, shlex.join(argv))
-    if own.metric_file is not None and len(metrics) == 1:
+    if exec_options.metric_file is not None and len(metrics) == 1:
         raise UsageError("--metric-file needs --metric or --preset, which say what to look for in the file")
     return CommandPlan(
         argv=list(argv),
         metrics=metrics,
-        metric_file=own.metric_file,
-        checks=list(own.check),
-        expect_status=own.expect_status,
-        timeout=own.timeout,
-        lanes=lanes,
+        metric_file=exec_options.metric_file,
+        checks=list(exec_options.check),
+        expect_status=exec_options.expect_status,
+        timeout=exec_options.timeout,
+        lanes=exec_options.lanes,
     )
 
 
-def _without_merge(options: RunOptions) -> RunOptions:
-    """The options of a run that starts one process on this host, of which only the config's variables are used."""
-    kept = reset_merge_options(options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
+def _options_without_merge(run_options: RunOptions) -> RunOptions:
+    """Options for one process on this host.
+
+    Those of merges have their defaults, so that no config is refused because of them.
+    """
+    kept = reset_merge_options(run_options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
     engine = engines.default_engine(device_memory=False, needs_dask=True).name
     # Dask's merge with TLS needs no UCX: nothing is added to a config's settings, and none of them is refused.
     return replace(kept, engine=engine, exchange="dask", protocol="tls", launcher=local.LAUNCHER.name, workers=1)
@@ -250,10 +268,15 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
     return {**settings.environment, **ucx_selection_variables(origin if wheel is None else str(wheel), surroundings)}
 
 
-def is_overstated_perftest(plan: CommandPlan, ucx: str | None) -> bool:
-    """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx`: the release of UCX."""
+def uses_overstating_perftest(plan: CommandPlan, ucx_version: str | None) -> bool:
+    """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx_version`: of UCX."""
     measures_rate = any(metric.better == "more" for metric in plan.metrics)
-    return bool(ucx and measures_rate and "ucx_perftest" in plan.shell_line and perftest_overstates_bandwidth(ucx))
+    return bool(
+        ucx_version
+        and measures_rate
+        and "ucx_perftest" in plan.shell_line
+        and perftest_overstates_bandwidth(ucx_version)
+    )
 
 
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -266,10 +289,10 @@ def few_launches_sentence(campaign: CommandCampaign) -> str | None:
     plans = tuple(map(RecordedPlan.from_options, campaign.head.plans))
     planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
     least, runs = least_blocks_for_verdict(planned), len(campaign.head.runs)
-    if campaign.blocks >= least:
+    if campaign.block_count >= least:
         return None
     what = "configs" if runs == len(campaign.head.configs) else "runs"
-    few = f"{count_with_noun(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
+    few = f"{count_with_noun(campaign.block_count, 'launch')} of each cannot show a difference between {runs} {what}"
     return f"{few}; use --launches {least} or more"
 
 
@@ -279,25 +302,25 @@ def dry_run_text(campaign: CommandCampaign) -> str:
     for run in campaign.head.runs:
         alike = [job for job in campaign.jobs if (job.config, job.plan) == (run.config, run.plan)]
         variables = command_variables(alike[0].prepared)
-        place = LaunchPlace(run.config, list(variables), 0)
+        placeholders = PlaceholderValues(run.config, list(variables), 0)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        words = shlex.join(replace_placeholders(campaign.plan.argv, place))
+        words = shlex.join(replace_placeholders(campaign.plan.argv, placeholders))
         lines += [f"## {alike[0].label}: {count_with_noun(len(alike), 'launch')}", " ".join([*assignments, words])]
-    lines.append(f"## measured: {measured_text(campaign.plan)}")
-    lines.append(f"## {_time_sentence(campaign)}")
+    lines.append(f"## measured: {metrics_text(campaign.plan)}")
+    lines.append(f"## {_expected_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
     return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs)])
 
 
-def measured_text(plan: CommandPlan) -> str:
+def metrics_text(plan: CommandPlan) -> str:
     """The metrics of a command, each with its unit and direction: ``wall (s), less is better``."""
     return ", ".join(
         f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better" for metric in plan.metrics
     )
 
 
-def _time_sentence(campaign: CommandCampaign) -> str:
-    expected = campaign.expected_time()
+def _expected_time_sentence(campaign: CommandCampaign) -> str:
+    expected = campaign.make_time_estimator()
     if expected.total_seconds(campaign.jobs) is None:
         launches = count_with_noun(len(campaign.jobs), "launch")
         return f"{launches}; how long they take is known when the first one has ended"
@@ -305,10 +328,10 @@ def _time_sentence(campaign: CommandCampaign) -> str:
 
 
 def run_command_campaign(
-    campaign: CommandCampaign, options: RunOptions, progress: ProgressDisplay, *, caller: CallingProgram = UNTOUCHED
+    campaign: CommandCampaign, run_options: RunOptions, progress: ProgressDisplay, *, caller: CallingProgram = UNTOUCHED
 ) -> tuple[Path, int]:
     """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
-    jobs, expected = campaign.jobs, campaign.expected_time()
+    jobs, expected = campaign.jobs, campaign.make_time_estimator()
     if few := few_launches_sentence(campaign):
         print_warning(WarningMessage("few-blocks", few))
 
@@ -316,34 +339,29 @@ def run_command_campaign(
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
-        return launch_command(campaign.plan, job, writer, shown, index, campaign.required)
+        return launch_command(campaign.plan, job, writer, shown, index)
 
     return run_launches(
-        campaign.results,
+        campaign.results_folder,
         "-".join(["exec", *(config.name for config in campaign.head.configs)]),
         campaign.head,
         jobs,
         launch,
-        resume=not options.fresh,
-        extend=Path(options.extend) if options.extend else None,
+        resume=not run_options.fresh,
+        extend=Path(run_options.extend) if run_options.extend else None,
         caller=caller,
-        wait_for_quiet=options.wait_for_quiet,
+        wait_for_quiet=run_options.wait_for_quiet,
         time_estimator=expected if expected.total_seconds(jobs) is not None else None,
     )
 
 
 def launch_command(
-    plan: CommandPlan,
-    job: PlannedLaunch,
-    writer: CampaignWriter,
-    progress: ProgressDisplay,
-    index: int,
-    required: Sequence[str] = (),
+    plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch_index: int
 ) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
-    with record_launch_outcome(job, writer, index, processes) as outcome:
-        CommandLaunch(plan, job, writer, index, processes, required).measure(progress)
+    with record_launch_outcome(job, writer, launch_index, processes) as outcome:
+        CommandLaunch(plan, job, writer, launch_index, processes).measure_and_record(progress)
     return outcome.status
 
 
@@ -351,8 +369,7 @@ def launch_command(
 class CommandLaunch:
     """One launch of a command.
 
-    `index`: its number in the campaign; `processes`: run and end what it starts; `required`: transports that its
-    processes have to use.
+    `index`: its number in the campaign; `processes`: run and end what it starts.
     """
 
     plan: CommandPlan
@@ -360,24 +377,23 @@ class CommandLaunch:
     writer: CampaignWriter
     index: int
     processes: LaunchProcesses
-    required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._variables = command_variables(self.job.prepared)
         self._environment = command_environment(self._variables)
 
-    def measure(self, progress: ProgressDisplay) -> None:
-        """Run command and checks, and record them; raises LaunchFailed if the launch does not count."""
-        plan, place = self.plan, self._make_place()
+    def measure_and_record(self, progress: ProgressDisplay) -> None:
+        """Run the command and its checks, and record the figures; raises LaunchFailed if the launch does not count."""
+        plan, placeholders = self.plan, self._make_placeholder_values()
         progress.show_phase("looking at other processes")
-        self._record_launch()
-        if plan.lanes and self.job.block == 0:
+        self._record_launch_line()
+        if self._needs_lanes_run():
             progress.show_phase("lanes")
-            self._record_lanes(self._make_place())
+            self._run_and_record_lanes(self._make_placeholder_values())
         progress.show_phase("running")
         began = time.time()
-        out, err = self._log_files("command")
-        argv = replace_placeholders(plan.argv, place)
+        out, err = self._out_and_err_files("command")
+        argv = replace_placeholders(plan.argv, placeholders)
         ended = self.processes.run(CommandTask(argv, self._environment, out, err, timeout=plan.timeout))
         if ended.left_out:
             what = f"{format_bytes(ended.left_out)} of the command's output were not kept, and no metric is there"
@@ -385,39 +401,50 @@ class CommandLaunch:
                 WarningLine.from_caution(WarningMessage(OUTPUT_CUT, what, "have it print less"), self.index)
             )
         try:
-            self._judge(ended, place, began, out, err)
+            self._record_figures_and_checks(ended, placeholders, began, out, err)
         except LaunchFailed as failure:
             failure.log_tail = failure.log_tail or read_log_tail(err) or read_log_tail(out)
             raise
 
-    def _record_lanes(self, place: LaunchPlace) -> None:
+    def _needs_lanes_run(self) -> bool:
+        """Whether this launch also runs the command with UCX's log, as the first launch of each config does.
+
+        A tuning has no plan with lanes: there each launch shows that its config meets the required transports.
+        """
+        if self.plan.lanes:
+            return self.job.block == 0
+        return bool(self.job.prepared.plan.require_transport)
+
+    def _run_and_record_lanes(self, placeholders: PlaceholderValues) -> None:
         """Run the command with UCX's log, and record its lanes; raises GateNotMet if a transport is missing."""
         folder = self.writer.logs / f"launch-{self.index:03d}-ucx"
         folder.mkdir(exist_ok=True)
-        variables = logging_variables(folder)
-        names = [*place.variables, *(name for name in variables if name not in place.variables)]
-        argv = replace_placeholders(self.plan.argv, replace(place, variables=names))
-        out, err = self._log_files("lanes")
+        variables = ucx_logging_variables(folder)
+        names = [*placeholders.variables, *(name for name in variables if name not in placeholders.variables)]
+        argv = replace_placeholders(self.plan.argv, replace(placeholders, variables=names))
+        out, err = self._out_and_err_files("lanes")
         environment = {**self._environment, **variables}
         self.processes.run(CommandTask(argv, environment, out, err, timeout=self.plan.timeout))
-        logs = read_logs(folder)
+        logs = read_ucx_logs(folder)
         line = make_lanes_line(self.index, self._environment, logs)
         if line is not None:
             self.writer.write(line)
-        if self.required:
-            check_required_lanes(self.required, logs)
+        if required := self.job.prepared.plan.require_transport:
+            check_required_lanes(required, logs)
         elif line is None:
             self.writer.write(WarningLine.from_caution(WarningMessage(NO_LANES, NO_LANES_LOGGED), self.index))
 
-    def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
-        """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
+    def _record_figures_and_checks(
+        self, ended: CommandResult, placeholders: PlaceholderValues, began: float, out: Path, err: Path
+    ) -> None:
+        """Record the figures of a command that ended, and make its checks; raises LaunchFailed if one of them fails."""
         plan = self.plan
         if ended.reason == TIMEOUT:
             limit = format_duration(plan.timeout or ended.seconds)
             raise LaunchFailed(f"the command was ended at the time limit of {limit}", code=COMMAND_TIMEOUT)
         if ended.reason != ENDED:
             raise LaunchFailed("the command was ended by a signal to the process that watches it", code=COMMAND_FAILED)
-        output = CommandOutput(_read_output(out), _read_output(err), self._read_metric_file(place, began))
+        output = CommandOutput(_read_output(out), _read_output(err), self._read_metric_file(placeholders, began))
         values, missing = dict[str, float](), None
         for metric in plan.metrics:
             if metric.name != WALL:
@@ -435,19 +462,21 @@ class CommandLaunch:
             pids = ", ".join(map(str, ended.unended))
             raise LaunchFailed(f"processes of the command could not be ended: {pids}", code=COMMAND_FAILED)
         for number, check in enumerate(plan.checks):
-            self._check(number, check, place, output, out)
+            self._run_check(number, check, placeholders, output, out)
         if missing is not None:
             raise missing
         how = "; ".join([f"exit status {plan.expect_status}", *plan.checks])
         self.writer.write(VerificationLine(launch=self.index, after=0, ok=True, how=how))
 
-    def _check(self, number: int, check: str, place: LaunchPlace, output: CommandOutput, printed: Path) -> None:
+    def _run_check(
+        self, number: int, check: str, placeholders: PlaceholderValues, output: CommandOutput, printed: Path
+    ) -> None:
         """Raise LaunchFailed if a check is not met; a command gets what the launch printed on standard input."""
         if check.startswith(RE):
-            check_printed_text(check, output)
+            require_printed_match(check, output)
             return
-        argv = replace_placeholders(check_words(check), place)
-        out, err = self._log_files(f"check-{number}")
+        argv = replace_placeholders(split_check_command(check), placeholders)
+        out, err = self._out_and_err_files(f"check-{number}")
         task = CommandTask(argv, self._environment, out, err, stdin=printed, timeout=self.plan.timeout)
         ended = self.processes.run(task)
         if ended.reason != ENDED or ended.status != 0:
@@ -455,18 +484,18 @@ class CommandLaunch:
             tail = read_log_tail(err) or read_log_tail(out)
             raise LaunchFailed(f"the check {check} failed: it {how}", code=CHECK_FAILED, log_tail=tail)
 
-    def _make_place(self) -> LaunchPlace:
+    def _make_placeholder_values(self) -> PlaceholderValues:
         plan = self.plan
         words = [*plan.argv, *plan.checks, *filter(None, [plan.metric_file])]
         folder = str(self.processes.make_work_folder()) if needs_work_folder(words) else None
-        return LaunchPlace(self.job.config, list(self._variables), self.index, folder)
+        return PlaceholderValues(self.job.config, list(self._variables), self.index, folder)
 
-    def _log_files(self, part: str) -> tuple[Path, Path]:
+    def _out_and_err_files(self, part: str) -> tuple[Path, Path]:
         stem = f"launch-{self.index:03d}-{part}"
         return self.writer.logs / f"{stem}.out", self.writer.logs / f"{stem}.err"
 
-    def _record_launch(self) -> None:
-        worker = self._describe_host()
+    def _record_launch_line(self) -> None:
+        worker = self._describe_host_as_worker()
         load = other_load.measure_other_load(_LOOK_SECONDS)
         line = LaunchLine(
             launch=self.index,
@@ -482,10 +511,10 @@ class CommandLaunch:
             ),
         )
         self.writer.write(line)
-        if is_overstated_perftest(self.plan, worker.ucx.version):
+        if uses_overstating_perftest(self.plan, worker.ucx.version):
             self.writer.write(WarningLine.from_caution(WarningMessage(PERFTEST, PERFTEST_OVERSTATES), self.index))
 
-    def _describe_host(self) -> Worker:
+    def _describe_host_as_worker(self) -> Worker:
         """This host, and the environment that the command gets."""
         return Worker(
             rank=0,
@@ -497,15 +526,15 @@ class CommandLaunch:
             hardware=_describe_hardware(),
         )
 
-    def _read_metric_file(self, place: LaunchPlace, began: float) -> str | None:
+    def _read_metric_file(self, placeholders: PlaceholderValues, began: float) -> str | None:
         """The text of the metric file, which has to be of this launch; empty if it is not, None if none was named."""
         if self.plan.metric_file is None:
             return None
-        (name,) = replace_placeholders([self.plan.metric_file], place)
+        (name,) = replace_placeholders([self.plan.metric_file], placeholders)
         try:
             with open_regular_file(name) as file:
                 old = os.fstat(file.fileno()).st_mtime < began - _CLOCK_SECONDS
-                return "" if old else clean_output(file.read(_LONGEST_METRIC_FILE))
+                return "" if old else decode_command_output(file.read(_LONGEST_METRIC_FILE))
         except (OSError, UsageError):
             return ""
 
@@ -517,7 +546,7 @@ _CLOCK_SECONDS = 0.02
 
 def _read_output(path: Path) -> str:
     with open_regular_file(path) as file:
-        return clean_output(file.read())
+        return decode_command_output(file.read())
 
 
 @functools.cache
@@ -530,11 +559,13 @@ def find_linked_ucx(environment: Mapping[str, str]) -> UcxDescription:
 
     A program that brings its own UCX, as packages of Python do, uses that one.
     """
-    return _find_linked_ucx(tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment))
+    return _find_linked_ucx_cached(
+        tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment)
+    )
 
 
 @functools.cache
-def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> UcxDescription:
+def _find_linked_ucx_cached(variables: tuple[tuple[str, str], ...]) -> UcxDescription:
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         done: Any = subprocess.run(
             [sys.executable, "-I", "-c", _LINKED_UCX],

@@ -27,11 +27,11 @@ class ProcessState(NamedTuple):
     zombie: bool
 
 
-def set_subreaper(adopts: bool) -> bool:
+def set_subreaper(enabled: bool) -> bool:
     """Have orphaned descendants become children of this process, or not; returns whether they did before."""
     before = ctypes.c_int(0)
     _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)
     return bool(before.value)
 
 
@@ -45,31 +45,31 @@ def list_processes() -> Iterator[ProcessState]:
                 yield ProcessState(int(name), int(parent), state in (b"Z", b"X"))
 
 
-def find_children() -> frozenset[int]:
+def find_child_pids() -> frozenset[int]:
     """The ids of the children of this process."""
     own = os.getpid()
     return frozenset(each.pid for each in list_processes() if each.parent == own)
 
 
-def find_descendants(spared: Collection[int] = ()) -> list[ProcessState]:
-    """Find the descendants of this process, parents first, without its children in `spared` and their descendants."""
+def find_descendants(spared_children: Collection[int] = ()) -> list[ProcessState]:
+    """Find the descendants of this process, parents first, without `spared_children` and their descendants."""
     by_parent: dict[int, list[ProcessState]] = {}
     for process in list_processes():
         by_parent.setdefault(process.parent, []).append(process)
-    descendants = [process for process in by_parent.get(os.getpid(), ()) if process.pid not in spared]
+    descendants = [process for process in by_parent.get(os.getpid(), ()) if process.pid not in spared_children]
     for process in descendants:  # the list grows while it is walked
         descendants += by_parent.get(process.pid, ())
     return descendants
 
 
-def end_descendants(spared: Collection[int] = (), seconds: float = 30.0) -> list[int]:
+def end_descendants(spared_children: Collection[int] = (), seconds: float = 30.0) -> list[int]:
     """Kill the descendants of this process, a subreaper, until none is left, and reap them.
 
-    `spared`: children that stay, with their descendants. Returns the ids of those that did not end within `seconds`,
-    such as processes of another user, or in a call of the kernel that does not return.
+    `spared_children`: the ids of children that stay, with their descendants. Returns the ids of those that did not end
+    within `seconds`, such as processes of another user, or in a call of the kernel that does not return.
     """
     deadline, own = time.monotonic() + seconds, os.getpid()
-    while left := find_descendants(spared):
+    while left := find_descendants(spared_children):
         for process in left:
             if process.zombie and process.parent == own:
                 with contextlib.suppress(ChildProcessError):

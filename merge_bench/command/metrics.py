@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.command.presets import Preset, find_preset, preset_names
+from merge_bench.command.presets import MetricPreset, find_preset, preset_names
 from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.records.recorded_plan import WALL, CommandMetric
@@ -62,7 +62,7 @@ class CommandOutput:
         return (self.out, self.err) if self.metric_file is None else (self.metric_file,)
 
 
-def clean_output(text: bytes) -> str:
+def decode_command_output(text: bytes) -> str:
     """Decode what a program printed: without colours, and each state of a progress bar as a line."""
     return _COLOUR.sub("", text.decode("utf-8", "replace")).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -88,19 +88,19 @@ def make_metrics(options: MetricOptions, command_line: str) -> list[CommandMetri
     """
     metrics = [_parse_metric(text, command_line) for text in options.metrics]
     if options.preset is not None:
-        metrics += _find_named_preset(options.preset, "--preset").metrics_of(command_line)
+        metrics += _require_preset(options.preset, f"--preset {options.preset}").metrics_of(command_line)
     names = [metric.name for metric in metrics]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--metric: two metrics have the name {repeated}; give each a name of its own")
-    units = _values_by_name("--unit", options.units, names)
-    better = _values_by_name("--better", options.better, names)
-    picks = _values_by_name("--pick", options.picks, names)
-    _refuse_other_words("--better", better, (MORE, LESS))
-    _refuse_other_words("--pick", picks, tuple(PICKS))
+    units = _option_values_by_metric("--unit", options.units, names)
+    better = _option_values_by_metric("--better", options.better, names)
+    picks = _option_values_by_metric("--pick", options.picks, names)
+    _refuse_other_values("--better", better, (MORE, LESS))
+    _refuse_other_values("--pick", picks, tuple(PICKS))
     recorded = []
     for metric in metrics:
         unit = units.get(metric.name, metric.unit)
-        direction = better.get(metric.name, metric.better or _direction_of_unit(unit))
+        direction = better.get(metric.name, metric.better or _better_direction_of_unit(unit))
         if not direction:
             use = f"add --better {metric.name}=more or --better {metric.name}=less"
             raise UsageError(f"--metric {metric.name}: it is not known whether more or less of it is better; {use}")
@@ -122,7 +122,7 @@ def _parse_metric(text: str, command_line: str) -> CommandMetric:
         if named is None:
             how = "write NAME=re:REGEX, NAME=json:PATH or NAME=PRESET"
             raise UsageError(f"--metric {text}: {how}, with a preset of {', '.join(preset_names())}")
-        first = _find_named_preset(source, "--metric").metrics_of(command_line)[0]
+        first = _require_preset(source, f"--metric {text}").metrics_of(command_line)[0]
         return CommandMetric(name=name, unit=first.unit, better=first.better, source=first.source, pick=first.pick)
     if not _NAME.fullmatch(name):
         raise UsageError(f"--metric {text}: give it a name, such as --metric speed={source}")
@@ -131,15 +131,16 @@ def _parse_metric(text: str, command_line: str) -> CommandMetric:
     return CommandMetric(name=name, better="", source=source)
 
 
-def _find_named_preset(name: str, option: str) -> Preset:
+def _require_preset(name: str, typed_option: str) -> MetricPreset:
+    """The preset of this name; raises UsageError, which begins with the option as it was typed."""
     preset = find_preset(name)
     if preset is None:
         hint = suggest_similar_names(name, preset_names()) or f"; choose one of {', '.join(preset_names())}"
-        raise UsageError(f"{option} {name}: there is no such preset{hint}")
+        raise UsageError(f"{typed_option}: there is no such preset{hint}")
     return preset
 
 
-def _values_by_name(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def _option_values_by_metric(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """The values of an option by the name of their metric; without a name a value is that of the only metric."""
     values: dict[str, str] = {}
     for text in texts:
@@ -152,25 +153,25 @@ def _values_by_name(option: str, texts: Sequence[str], names: Sequence[str]) -> 
     return values
 
 
-def _refuse_other_words(option: str, values: dict[str, str], allowed: Sequence[str]) -> None:
+def _refuse_other_values(option: str, values: dict[str, str], allowed: Sequence[str]) -> None:
     for name, value in values.items():
         if value not in allowed:
             raise UsageError(f"{option} {name}={value}: choose one of {', '.join(allowed)}")
 
 
-def _direction_of_unit(unit: str | None) -> str:
+def _better_direction_of_unit(unit: str | None) -> str:
     """``less`` for a time, ``more`` for a rate; empty for other units, which do not tell."""
     if unit in _TIMES:
         return LESS
     return MORE if unit is not None and unit.endswith(("/s", "/sec", "ps")) else ""
 
 
-def _compile_expression(source: str, where: str) -> re.Pattern[str]:
-    """Compile the regular expression of ``re:…``; raises UsageError, which begins with `where`."""
+def _compile_expression(source: str, message_start: str) -> re.Pattern[str]:
+    """Compile the regular expression of ``re:…``; raises UsageError, which begins with `message_start`."""
     try:
         return re.compile(source.removeprefix(RE), re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"{where}: the regular expression is wrong: {error}") from None
+        raise UsageError(f"{message_start}: the regular expression is wrong: {error}") from None
 
 
 def parse_json_path(path: str) -> list[str | int]:
@@ -191,15 +192,15 @@ def parse_json_path(path: str) -> list[str | int]:
 # -- checks
 
 
-def parse_check(text: str) -> None:
+def validate_check(text: str) -> None:
     """Refuse a value of ``--check`` that is neither ``re:…`` nor ``command: …``; raises UsageError."""
     if text.startswith(RE):
         _compile_expression(text, f"--check {text}")
-    elif not text.startswith(COMMAND) or not check_words(text):
+    elif not text.startswith(COMMAND) or not split_check_command(text):
         raise UsageError(f"--check {text}: write re:REGEX, or command: PROGRAM ARGUMENT…")
 
 
-def check_words(check: str) -> list[str]:
+def split_check_command(check: str) -> list[str]:
     """The words of a check ``command: …``, as a shell splits them; raises UsageError if a quotation does not end."""
     try:
         return shlex.split(check.removeprefix(COMMAND))
@@ -207,7 +208,7 @@ def check_words(check: str) -> list[str]:
         raise UsageError(f"--check {check}: {str(error).lower()}") from None
 
 
-def check_printed_text(check: str, output: CommandOutput) -> None:
+def require_printed_match(check: str, output: CommandOutput) -> None:
     """Raise LaunchFailed if the expression of a check ``re:…`` is not in what the command printed."""
     expression = _compile_expression(check, "--check")
     if not any(expression.search(text) for text in (output.out, output.err)):
@@ -224,7 +225,7 @@ def find_metric_value(metric: CommandMetric, output: CommandOutput) -> float:
     Raises LaunchFailed, with the code ``metric-missing``, if there is none, or it is no number above 0.
     """
     source = metric.source or ""
-    find = _find_by_expression if source.startswith(RE) else _find_by_path
+    find = _find_numbers_by_expression if source.startswith(RE) else _find_numbers_by_path
     numbers: list[float] = []
     for text in output.searched_texts:
         numbers = list(find(metric, source, text))
@@ -240,26 +241,26 @@ def find_metric_value(metric: CommandMetric, output: CommandOutput) -> float:
     return value
 
 
-def _find_by_expression(metric: CommandMetric, source: str, text: str) -> Iterator[float]:
+def _find_numbers_by_expression(metric: CommandMetric, source: str, text: str) -> Iterator[float]:
     """The numbers that a regular expression finds: its group ``value``, else its first group, else all of the match."""
     expression = _compile_expression(source, "--metric")
     for match in expression.finditer(text):
         named = match.groupdict()
         number = named.get("value") or (match[1] if expression.groups else match[0])
         if number is not None:
-            yield _parse_number(metric, number) * _unit_factor(metric, named.get("unit"))
+            yield _parse_number(metric, number) * _unit_conversion_factor(metric, named.get("unit"))
 
 
-def _find_by_path(metric: CommandMetric, source: str, text: str) -> Iterator[float]:
+def _find_numbers_by_path(metric: CommandMetric, source: str, text: str) -> Iterator[float]:
     """The numbers at a path, in a text that is JSON as a whole, or else in each of its lines that are."""
     parts = parse_json_path(source.removeprefix(JSON))
-    for document in _json_documents(text):
+    for document in _parse_json_documents(text):
         for value in _values_at_path(document, parts):
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 yield _parse_number(metric, str(value))
 
 
-def _json_documents(text: str) -> Iterator[Any]:
+def _parse_json_documents(text: str) -> Iterator[Any]:
     try:
         yield json.loads(text)
     except ValueError:
@@ -296,13 +297,15 @@ def _parse_number(metric: CommandMetric, text: str) -> float:
         raise LaunchFailed(f"metric {metric.name}: {shown!r} is not a number", code=METRIC_MISSING) from None
 
 
-def _unit_factor(metric: CommandMetric, printed: str | None) -> float:
+def _unit_conversion_factor(metric: CommandMetric, printed_unit: str | None) -> float:
     """The factor from the unit that was printed beside a number to that of the metric; raises LaunchFailed."""
-    if printed is None or metric.unit is None or printed == metric.unit:
+    if printed_unit is None or metric.unit is None or printed_unit == metric.unit:
         return 1.0
-    rate = printed.endswith("/s") and metric.unit.endswith("/s")
-    printed_unit, wanted = (unit.removesuffix("/s") if rate else unit for unit in (printed, metric.unit))
+    rate = printed_unit.endswith("/s") and metric.unit.endswith("/s")
+    printed_unit, wanted = (unit.removesuffix("/s") if rate else unit for unit in (printed_unit, metric.unit))
     for units in _UNITS:
         if printed_unit in units and wanted in units:
             return units[printed_unit] / units[wanted]
-    raise LaunchFailed(f"metric {metric.name}: it is printed in {printed}, not in {metric.unit}", code=METRIC_MISSING)
+    raise LaunchFailed(
+        f"metric {metric.name}: it is printed in {printed_unit}, not in {metric.unit}", code=METRIC_MISSING
+    )

@@ -78,13 +78,24 @@ class NamedCommandOptions(Options):
     named: str | None = value_option(parsers.parse_nonblank_text, None, "NAME", in_config=False)
 
 
-def options_of_run_for_exec() -> tuple[Option, ...]:
+def run_options_for_exec() -> tuple[Option, ...]:
     """The options of `run` that `exec` has as well, some with help of its own."""
     helps = {
         "launches": f"Number of launches of each config, in random order; a verdict needs at least 6. [{LAUNCHES}]",
         "service": "Address of a service (https://…) that runs its command --named NAME; also in the environment, as "
         "MERGE_BENCH_SERVICE.",
         "insecure": "Send the token to the service over a network without TLS.",
+        "against": "Earlier result to compare this command with, or a folder that contains only that one; history: the "
+        "present level of all results of this command in --results.",
+        "fail_on": "Exit with status 5 if a comparison of this command has a verdict named here: slower, inconclusive "
+        "or not-faster.",
+        "allow_no_baseline": "Exit with status 0 instead of 5 if --fail-on or --against history finds nothing to "
+        "compare with, such as the first nights of a command.",
+        "require_transport": "UCX transports; every process of COMMAND that reaches others must use one of them, "
+        "otherwise the exit status is 5. Runs COMMAND as --lanes does.",
+        "wait_for_quiet": "Before the first launch, wait for at most this long, such as 5m, until other processes keep "
+        "less than a quarter of this host's cores busy. If they still do then, measure all the same, with a warning. "
+        "[default: warn without waiting]",
     }
     options = (BY_KEY[key] for key in EXEC_KEYS)
     return tuple(replace(option, help=helps.get(option.key, option.help)) for option in options)
@@ -112,7 +123,7 @@ class BisectOptions(Options):
     budget: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
 
 
-def options_of_run_for_bisect() -> tuple[Option, ...]:
+def run_options_for_bisect() -> tuple[Option, ...]:
     """The options of `run` that `bisect` has as well, with its own default and help of ``--launches``."""
     most = f"Most launches of each release in a comparison, at least 6, which is where it starts. [{MOST_LAUNCHES}]"
     options = (BY_KEY[key] for key in (*BISECT_KEYS, *MERGE_KEYS))

@@ -20,8 +20,8 @@ _STARTERS = re.compile(r"(?:^|[\s/;&|(])(mpirun|mpiexec|mpiexec\.hydra|srun|ssh)
 
 
 @dataclass(frozen=True)
-class LaunchPlace:
-    """What placeholders stand for in one launch.
+class PlaceholderValues:
+    """The values of the placeholders in a command's words in one launch.
 
     `variables`: names of the config's variables; `launch`: the number of the launch; `work_folder`: empty at its start
     and removed after it, None where no word needs one.
@@ -38,18 +38,21 @@ def needs_work_folder(words: Sequence[str]) -> bool:
     return any(WORK_FOLDER in word for word in words)
 
 
-def replace_placeholders(words: Sequence[str], place: LaunchPlace) -> list[str]:
+def replace_placeholders(words: Sequence[str], values: PlaceholderValues) -> list[str]:
     """The words of a command in one launch.
 
     A word ``{x}`` becomes two words for each variable, ``-x NAME``; within a longer word, as in the line of a shell, it
     becomes the same with blanks. Without variables, the words ``{x}`` and ``{export}`` are left out.
     """
-    words_of_word = {X: [word for name in place.variables for word in ("-x", name)], EXPORT: _export_words(place)}
+    words_of_word = {
+        X: [word for name in values.variables for word in ("-x", name)],
+        EXPORT: _srun_export_words(values),
+    }
     texts = {
         **{placeholder: " ".join(several) for placeholder, several in words_of_word.items()},
-        CONFIG: place.config,
-        LAUNCH: str(place.launch),
-        WORK_FOLDER: place.work_folder or WORK_FOLDER,
+        CONFIG: values.config,
+        LAUNCH: str(values.launch),
+        WORK_FOLDER: values.work_folder or WORK_FOLDER,
     }
     replaced: list[str] = []
     for word in words:
@@ -60,11 +63,11 @@ def replace_placeholders(words: Sequence[str], place: LaunchPlace) -> list[str]:
     return replaced
 
 
-def _export_words(place: LaunchPlace) -> list[str]:
-    return [f"--export={','.join(('ALL', *place.variables))}"] if place.variables else []
+def _srun_export_words(values: PlaceholderValues) -> list[str]:
+    return [f"--export={','.join(('ALL', *values.variables))}"] if values.variables else []
 
 
-def settings_stay_here_warning(
+def unforwarded_settings_warning(
     words: Sequence[str], config: str, variables: Mapping[str, str]
 ) -> WarningMessage | None:
     """A warning if a command starts processes on other hosts and nothing gives them the config's variables."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.base import exit_status_text
 from merge_bench.cluster.supervisor import ChildProcess
-from merge_bench.command.descendants import end_descendants, find_children, set_subreaper
+from merge_bench.command.descendants import end_descendants, find_child_pids, set_subreaper
 from merge_bench.command.warden import NOT_STARTED
 from merge_bench.config.installation import python_path_variables
 from merge_bench.errors import LaunchFailed, MergeBenchError
@@ -46,8 +46,8 @@ class CommandTask:
     timeout: float | None = None
     grace: float = 5.0
 
-    def encode(self) -> bytes:
-        """The task as the warden reads it."""
+    def encode_for_warden(self) -> bytes:
+        """The task as JSON, as the warden reads it from its standard input."""
         task = {
             "argv": list(self.argv),
             "environment": dict(self.environment),
@@ -63,7 +63,7 @@ class CommandTask:
 
 
 @dataclass(frozen=True)
-class EndedCommand:
+class CommandResult:
     """How a command ended: its exit status, or the negative number of the signal that killed it, and its wall-clock.
 
     `reason`: as in `warden`; `left_out`: bytes of its output that were not kept; `problem`: why its output could not be
@@ -88,7 +88,7 @@ class LaunchProcesses:
         self._log = log
         self._warden: ChildProcess | None = None
         self._scratch_folders: list[Path] = []
-        self._spared = find_children()
+        self._spared = find_child_pids()
         self._was_subreaper = set_subreaper(True)
 
     def make_work_folder(self) -> Path:
@@ -99,7 +99,7 @@ class LaunchProcesses:
         work.mkdir()
         return work
 
-    def run(self, task: CommandTask) -> EndedCommand:
+    def run(self, task: CommandTask) -> CommandResult:
         """Run a command until it and everything that it started has ended.
 
         Raises LaunchFailed if it could not be started, or could not be watched to its end.
@@ -117,13 +117,13 @@ class LaunchProcesses:
                 death_signal=signal.SIGTERM,
             )
         with contextlib.suppress(BrokenPipeError):
-            warden.stdin.write(task.encode())
+            warden.stdin.write(task.encode_for_warden())
             warden.stdin.close()
         answer = warden.stdout.readline()
         warden.stdout.close()
         if not answer.endswith(b"\n"):
             status = warden.end_session()
-            self._end_adopted()
+            self._end_adopted_processes()
             why = f"the process that watches it {exit_status_text(status)} (logs/{self._log.name})"
             raise LaunchFailed(f"the command was ended, because {why}", code=COMMAND_FAILED)
         warden.end_session()
@@ -131,10 +131,10 @@ class LaunchProcesses:
         if report["reason"] == NOT_STARTED:
             raise LaunchFailed(f"the command cannot be started: {report['message']}", code=COMMAND_FAILED)
         names = ("reason", "status", "seconds", "left_out", "problem", "unended")
-        return EndedCommand(**{name: report[name] for name in names})
+        return CommandResult(**{name: report[name] for name in names})
 
     def find_process_failure(self, error: Exception) -> MergeBenchError | None:
-        """No library's error is explained by the end of a process."""
+        """Return None: no error of a library is explained by the end of a process of a command."""
         return None
 
     def end_processes(self, *, succeeded: bool) -> None:
@@ -142,16 +142,16 @@ class LaunchProcesses:
         if self._warden is not None and not self._warden.is_reaped:
             self._warden.end_session(signal.SIGTERM, _STOP_SECONDS)
             self._warden.stdout.close()
-            self._end_adopted()
+            self._end_adopted_processes()
         set_subreaper(self._was_subreaper)
         while self._scratch_folders:
             supervisor.remove_scratch_folder(self._scratch_folders.pop())
 
-    def _end_adopted(self) -> None:
+    def _end_adopted_processes(self) -> None:
         """End the processes that a killed warden left to this process."""
         end_descendants(self._spared)
 
 
-def find_program(argv: Sequence[str], environment: Mapping[str, str]) -> str | None:
+def find_program_path(argv: Sequence[str], environment: Mapping[str, str]) -> str | None:
     """The path of the program that a command starts, None if there is none."""
     return shutil.which(argv[0], path=environment.get("PATH", os.defpath))

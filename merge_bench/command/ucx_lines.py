@@ -6,6 +6,7 @@ is asked for lanes runs the command once more before it is timed, because loggin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,7 +27,7 @@ NO_LANES_LOGGED = (
 )
 
 
-def logging_variables(folder: Path) -> dict[str, str]:
+def ucx_logging_variables(folder: Path) -> dict[str, str]:
     """The variables with which UCX writes the log of each process into `folder`, by host and process id."""
     return {
         "UCX_LOG_LEVEL": "info",
@@ -35,7 +36,7 @@ def logging_variables(folder: Path) -> dict[str, str]:
     }
 
 
-def read_logs(folder: Path) -> list[str]:
+def read_ucx_logs(folder: Path) -> list[str]:
     """The texts of UCX's logs in a folder, in the order of their names."""
     texts = []
     for file in sorted(folder.glob("*.log")):
@@ -50,14 +51,17 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     """Make the record of the lanes between the processes of a command; None if UCX logged none.
 
     The whole command is rank 0: UCX does not log which process a lane leads to, only whether that is on another host.
+    So a pair stands for all processes that logged lanes to this host, or to others, and has their number.
     """
     transports: dict[str, dict[str, None]] = {}
+    processes: Counter[str] = Counter()
     protocols: list[list[UcxProtocolRange]] = []
     for text in logs:
         for place, lanes in parse_lanes_by_place(text).items():
             if place != SELF:
                 transports.setdefault(place, {}).update(dict.fromkeys(lanes))
-        table = _tag_protocols(text)
+                processes[place] += 1
+        table = _parse_tag_protocols(text)
         if table and not protocols:
             protocols.append(table)
     if not transports:
@@ -69,6 +73,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
             placement=_PLACEMENTS.get(place),
             transports=list(lanes),
             protocols=0 if protocols else None,
+            processes=processes[place],
         )
         for place, lanes in sorted(transports.items())
     ]
@@ -76,8 +81,8 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     return LanesLine(launch=launch, requested=requested, pairs=pairs, protocols=protocols)
 
 
-def _tag_protocols(text: str) -> list[UcxProtocolRange]:
-    """How a process sends tag messages of host memory, by their size."""
+def _parse_tag_protocols(text: str) -> list[UcxProtocolRange]:
+    """How a process sends tag messages of host memory, by their size, from the text of its UCX log."""
     ranges = []
     for first, last, name in parse_ucx_log(text, _TAG_MESSAGES).protocols:
         protocol, _, lanes = name.removesuffix("]").rpartition(" [")

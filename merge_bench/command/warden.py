@@ -22,17 +22,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from merge_bench.cluster.supervisor import ChildProcess
+from merge_bench.cluster.supervisor import CLOCK_BYTES, ChildProcess
 from merge_bench.command.descendants import end_descendants, find_descendants, set_subreaper
 from merge_bench.config.files import open_without_links
 
 ENDED, TIMEOUT, STOPPED, NOT_STARTED = "ended", "timeout", "stopped", "not-started"
 """Why the command is no longer running: by itself, at its time limit, because the driver stops; or it never ran."""
 _PIPE_BYTES = 1 << 20
+_ReadyStreams = list[tuple[selectors.SelectorKey, int]]
+"""The streams of which something can be read."""
 
 
-class KeptOutput:
-    """What a command prints on one stream, in a file: its first and its last bytes, if it is long.
+class LimitedOutputFile:
+    """A file with what a command prints on one stream; of long output only the first and the last bytes.
 
     `head_bytes`, `tail_bytes`: how much is kept; `total`: how much was printed; `problem`: why the file could not be
     written, empty if it could.
@@ -45,12 +47,12 @@ class KeptOutput:
         self._descriptor = open_without_links(str(path), flags)
 
     @property
-    def left_out(self) -> int:
-        """How many bytes the file does not have."""
+    def left_out_bytes(self) -> int:
+        """How many bytes of the output are not in the file."""
         return max(self.total - self.head_bytes - self.tail_bytes, 0)
 
-    def add(self, data: bytes) -> None:
-        """Keep what was printed next; the tail is a ring, in which it replaces the oldest bytes."""
+    def append(self, data: bytes) -> None:
+        """Append bytes that the command printed; once the file is full, they replace the oldest bytes of its tail."""
         view = memoryview(data)
         while view and not self.problem:
             if self.total < self.head_bytes:
@@ -59,54 +61,59 @@ class KeptOutput:
                 offset = (self.total - self.head_bytes) % self.tail_bytes
                 place, room = self.head_bytes + offset, self.tail_bytes - offset
             part = view[:room]
-            self._write(part, place)
+            self._write_at(part, place)
             self.total += len(part)
             view = view[len(part) :]
         self.total += len(view)
 
-    def finish(self) -> None:
-        """Bring the tail into order, behind a line that says how much was left out; close the file."""
-        if self.left_out and not self.problem:
+    def close(self) -> None:
+        """Put the tail into order, after a line that says how much was left out, and close the file."""
+        if self.left_out_bytes and not self.problem:
             oldest = (self.total - self.head_bytes) % self.tail_bytes
             ring = os.pread(self._descriptor, self.tail_bytes, self.head_bytes)
-            note = f"\n[merge_bench: {self.left_out} bytes are left out here]\n".encode()
-            self._write(memoryview(note + ring[oldest:] + ring[:oldest]), self.head_bytes)
+            note = f"\n[merge_bench: {self.left_out_bytes} bytes are left out here]\n".encode()
+            self._write_at(memoryview(note + ring[oldest:] + ring[:oldest]), self.head_bytes)
         os.close(self._descriptor)
 
-    def _write(self, view: memoryview, place: int) -> None:
+    def _write_at(self, view: memoryview, offset: int) -> None:
         try:
             while view:
-                written = os.pwrite(self._descriptor, view, place)
-                view, place = view[written:], place + written
+                written = os.pwrite(self._descriptor, view, offset)
+                view, offset = view[written:], offset + written
         except OSError as error:
             self.problem = error.strerror or "it cannot be written"
 
 
 class Warden:
-    """Starts one command and watches it to its end; `task`: as `run_command.CommandTask` has it."""
+    """Starts one command and watches it to its end; `task`: what `CommandTask.encode_for_warden` wrote."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._task = task
         self._selector = selectors.DefaultSelector()
-        self._outputs = {name: KeptOutput(Path(task[name]), task["head"], task["tail"]) for name in ("out", "err")}
+        self._outputs = {
+            name: LimitedOutputFile(Path(task[name]), task["head"], task["tail"]) for name in ("out", "err")
+        }
         self._reason = ENDED
         self._kill_at: float | None = None
 
-    def run(self, was_stopped: Callable[[], bool], wake_descriptor: int) -> dict[str, Any]:
+    def run_command(self, was_stopped: Callable[[], bool], wake_descriptor: int) -> dict[str, Any]:
         """Run the command to its end; returns the report.
 
         `was_stopped`: whether a signal asked for the end; `wake_descriptor`: readable after every signal.
         """
         self._selector.register(wake_descriptor, selectors.EVENT_READ)
         try:
-            child, began = self._start()
+            child, began = self._start_command()
         except OSError as error:
             named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             return {"reason": NOT_STARTED, "message": f"{named}{error.strerror}"}
         limit = self._task["seconds"]
         deadline = None if limit is None else began + limit
-        while not self._reap(child):
-            now = time.perf_counter()
+        ready_streams: _ReadyStreams = []
+        woken = time.monotonic()
+        while not self._reap_and_check_end(child):
+            self._keep_ready_output(ready_streams)
+            now = time.monotonic()
             if self._kill_at is not None and now >= self._kill_at:
                 child.send_signal(signal.SIGKILL)
                 self._kill_at = None
@@ -116,28 +123,30 @@ class Warden:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGTERM)
             times = [each for each in (self._kill_at, deadline if self._reason == ENDED else None) if each is not None]
-            self._read_outputs(max(min(times) - now, 0.0) if times else None)
-        seconds = time.perf_counter() - began
+            ready_streams = self._selector.select(max(min(times) - now, 0.0) if times else None)
+            woken = time.monotonic()  # before output is read, which is not the command's time
+        seconds = woken - began
         status = child.wait_for_exit_status()
         left = sum(not process.zombie for process in find_descendants())
         unended = end_descendants()
-        self._read_rest()
+        self._keep_remaining_output()
         for output in self._outputs.values():
-            output.finish()
+            output.close()
         return {
             "reason": self._reason,
             "status": status,
             "seconds": seconds,
             "left": left,
             "unended": unended,
-            "left_out": sum(output.left_out for output in self._outputs.values()),
+            "left_out": sum(output.left_out_bytes for output in self._outputs.values()),
             "problem": next((output.problem for output in self._outputs.values() if output.problem), ""),
         }
 
-    def _start(self) -> tuple[ChildProcess, float]:
-        """Start the command in a session of its own; returns it, and when that was.
+    def _start_command(self) -> tuple[ChildProcess, float]:
+        """Start the command in a session of its own; returns it, and the time at which its program began.
 
-        The kernel kills it if the warden dies.
+        The new process takes that time itself, just before it becomes the program: the start of a process by Python
+        takes longer than a small program. The kernel kills the command if the warden dies.
         """
         task = self._task
         with contextlib.ExitStack() as opened:
@@ -153,13 +162,20 @@ class Warden:
             if task["stdin"] is not None:
                 stdin = os.open(task["stdin"], os.O_RDONLY)
                 opened.callback(os.close, stdin)
-            began = time.perf_counter()
+            clock_reader, clock_writer = os.pipe()
+            opened.callback(os.close, clock_reader)
+            opened.callback(os.close, clock_writer)
             child = ChildProcess(
-                task["argv"], environment=task["environment"], log=writers["err"], stdin=stdin, stdout=writers["out"]
+                task["argv"],
+                environment=task["environment"],
+                log=writers["err"],
+                stdin=stdin,
+                stdout=writers["out"],
+                clock=clock_writer,
             )
-            return child, began
+            return child, int.from_bytes(os.read(clock_reader, CLOCK_BYTES), sys.byteorder) / 1e9
 
-    def _reap(self, child: ChildProcess) -> bool:
+    def _reap_and_check_end(self, child: ChildProcess) -> bool:
         """Reap orphans that have ended; returns whether the command itself has, which stays unreaped."""
         while True:
             try:
@@ -172,31 +188,31 @@ class Warden:
                 return True
             os.waitpid(ended.si_pid, 0)
 
-    def _read_outputs(self, seconds: float | None) -> None:
-        """Wait at most `seconds` for output or a signal, and keep what was printed."""
-        for key, _ in self._selector.select(seconds):
+    def _keep_ready_output(self, ready_streams: _ReadyStreams) -> None:
+        """Write what the command printed on `ready_streams` into its files, and read the bytes that signals wrote."""
+        for key, _ in ready_streams:
             if key.data is None:
                 os.read(key.fd, 1 << 10)
             else:
-                self._read_once(key)
+                self._keep_available_output(key)
 
-    def _read_once(self, key: selectors.SelectorKey) -> bool:
-        """Keep what a stream has; returns whether it may have more."""
+    def _keep_available_output(self, key: selectors.SelectorKey) -> bool:
+        """Write what a stream has into its file; returns whether the stream may have more."""
         try:
             data = os.read(key.fd, _PIPE_BYTES)
         except BlockingIOError:
             return False
         if data:
-            key.data.add(data)
+            key.data.append(data)
             return True
         self._selector.unregister(key.fd)
         os.close(key.fd)
         return False
 
-    def _read_rest(self) -> None:
-        """Keep what is left in the pipes, to which nothing writes any more."""
+    def _keep_remaining_output(self) -> None:
+        """Write what is left in the pipes into the files; no process writes to them any more."""
         for key in list(self._selector.get_map().values()):
-            while key.data is not None and self._read_once(key):
+            while key.data is not None and self._keep_available_output(key):
                 pass
 
 
@@ -214,7 +230,7 @@ def main() -> int:
         signal.signal(number, note_signal)
     set_subreaper(True)
     task = json.load(sys.stdin.buffer)
-    report = Warden(task).run(lambda: bool(received), reader) if not received else {"reason": STOPPED}
+    report = Warden(task).run_command(lambda: bool(received), reader) if not received else {"reason": STOPPED}
     with contextlib.suppress(OSError):
         print(json.dumps(report), flush=True)
     return 0

@@ -418,7 +418,7 @@ def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[Settings
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
             "Since release 1.16, UCX chooses protocols by estimated cost, and UCX_RNDV_SCHEME=am changes this choice:"
-            " measure whether am still makes the merge faster.",
+            " measure whether am is still faster.",
             "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am raised the"
             " rendezvous threshold from 5 kB to 580 kB",
         )
@@ -438,9 +438,9 @@ def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[Setti
         yield SettingsConflict(
             "no-shared-memory",
             ("UCX_TLS",),
-            "UCX_TLS excludes shared memory, so workers on the same host use a network, at best tcp over lo; add sm to"
-            " UCX_TLS.",
-            f"{_FAQ}, 'Which transports does UCX use?'; measured with UCX 1.21 by 2 workers on 2 cores of one host:"
+            "UCX_TLS excludes shared memory, so processes on the same host use a network, at best tcp over lo; add sm"
+            " to UCX_TLS.",
+            f"{_FAQ}, 'Which transports does UCX use?'; measured with UCX 1.21 by 2 processes on 2 cores of one host:"
             " 1.5 GB/s instead of 18 GB/s, sum of both directions (tcp.cfg)",
         )
     names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]

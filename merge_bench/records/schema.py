@@ -302,7 +302,8 @@ class UcxProtocolRange(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerPairLanes(msgspec.Struct, frozen=True, kw_only=True):
     """The transports that UCX selected from one worker to another, as ``tcp/eth0``.
 
-    ``protocols`` is an index into the line's ``protocols``: most pairs have the same ones.
+    ``protocols`` is an index into the line's ``protocols``: most pairs have the same ones. ``processes``: of a command,
+    whose processes are rank 0 together, how many of them logged lanes to peers at this placement.
     """
 
     from_rank: Count = msgspec.field(name="from")
@@ -310,6 +311,7 @@ class WorkerPairLanes(msgspec.Struct, frozen=True, kw_only=True):
     placement: str | None = None
     transports: list[str]
     protocols: Count | None = None
+    processes: Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class LanesLine(RecordLine, tag="lanes", frozen=True, kw_only=True):

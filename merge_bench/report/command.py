@@ -13,6 +13,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
 from merge_bench.analysis.compare import Metric, common_metrics, main_metric
 from merge_bench.analysis.documents import CommandMetricSummary, MetricSummary, RunDocument, command_metric_summaries
+from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.report import run_sections as sections
@@ -22,6 +23,8 @@ from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_cha
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import NULL, DisplayUnit, format_cell
 from merge_bench.view.titles import join_names_in_words, shell_command_text
+
+_PLACEMENTS = {ONE_HOST: "same host", TWO_HOSTS: "between hosts"}
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ def write_command_details(page: PageBuilder, run: CommandRun) -> None:
         write_metric_summaries_table(page, document)
         sections.write_interval_note(page, document)
     (_write_iterations_table if run.run.is_imported else _write_launches_table)(page, run.run)
-    sections.write_selected_transports(page, document.lanes, document.requested_transports)
+    _write_lanes(page, document)
     sections.write_selected_protocols(page, document.protocols)
     page.add_heading("Verification")
     for text, style in launch_outcome_sentences([run]):

@@ -513,9 +513,7 @@ def write_selected_transports(page: PageBuilder, lanes: Sequence[PairTransports]
     """Put the configured and the selected UCX transports on a page; pairs with the same transports share a row."""
     if not lanes:
         return
-    page.add_heading("Transports that UCX selected")
-    if requested:
-        page.add_paragraph("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+    write_configured_transports(page, requested)
     groups = group_by_key(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
     if len(groups) == 1:
         transports, placement = next(iter(groups))

@@ -19,7 +19,7 @@ from typing import Any
 from merge_bench.campaign import add_allowed_values
 from merge_bench.command.command_campaign import make_command_plan
 from merge_bench.command.metrics import COMMAND
-from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
+from merge_bench.command.options import ExecOptions, NamedCommandOptions, run_options_for_exec
 from merge_bench.command.placeholders import WORK_FOLDER
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, format_option_value, options_by_key, parse_option_text
@@ -222,7 +222,7 @@ def options_by_job_command() -> Mapping[str, Mapping[str, Option]]:
     tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.declared_options())}
     tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.declared_options()) for name, kind in probes().items()}
     tables[EXEC] = (
-        *options_of_run_for_exec(),
+        *run_options_for_exec(),
         *ExecOptions.declared_options(),
         *NamedCommandOptions.declared_options(),
     )

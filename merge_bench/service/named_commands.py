@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from merge_bench.command.run_command import find_program
+from merge_bench.command.run_command import find_program_path
 from merge_bench.errors import UsageError
 from merge_bench.service.store import NAME, NAME_RULE
 
@@ -47,7 +47,7 @@ def check_command_programs(commands: Mapping[str, Sequence[str]]) -> None:
         program = argv[0]
         if "/" in program and not os.path.isabs(program):
             raise UsageError(f"--command {name}: give the whole path of {program}; each job runs in its own folder")
-        if find_program(argv, os.environ) is None:
+        if find_program_path(argv, os.environ) is None:
             raise UsageError(f"--command {name}: there is no program {program}")
 
 

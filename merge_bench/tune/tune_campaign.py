@@ -44,6 +44,7 @@ from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import AddedConfigLine, CampaignEndLine, Config, TuningStepLine
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.tune.command_tuning import time_limit_sentence
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -276,7 +277,7 @@ class ClusterEvaluator:
                 return LaunchSample(None, prepared)
             self._launch_and_store_sample(PlannedLaunch(prepared[plan], name, plan, block))
             if not candidate.values:
-                self._check_baseline_sample(self._samples_by_launch[key][0])
+                self._check_baseline_sample(*self._samples_by_launch[key])
         sample, seconds = self._samples_by_launch[key]
         self._spent_seconds += seconds
         self._spent_launches += 1
@@ -298,15 +299,18 @@ class ClusterEvaluator:
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
 
-    def _check_baseline_sample(self, sample: LaunchSample) -> None:
+    def _check_baseline_sample(self, sample: LaunchSample, seconds: float) -> None:
         if sample.wrong:
             raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
         most = MOST_BASELINE_FAILURES
         if sample.of_command and all(each.value is None for each, _ in self._samples_by_launch.values()):
             most = 1  # a wrong metric or a missing file: further launches would fail as well
+            if self.budget.seconds is not None and self._spent_seconds + seconds >= self.budget.seconds:
+                most = 0
         if self._baseline_failures > most:
-            raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
+            times = "once" if self._baseline_failures == 1 else f"{self._baseline_failures} times in a row"
+            raise RunFailed(f"the baseline failed {times}: {sample.reason}")
 
     def _read_campaign(self) -> Campaign:
         """Return the campaign as its records are now; only lines that were added since the last call are read."""
@@ -448,7 +452,10 @@ def _search_and_confirm(
         if task.command is None:
             status = launch_merge(job, writer, shown, launch_index)
         else:
-            status = launch_command(task.command, job, writer, shown, launch_index)
+            command = task.command
+            if command.timeout is None:
+                command = msgspec.structs.replace(command, timeout=evaluator.command_time_limit())
+            status = launch_command(command, job, writer, shown, launch_index)
         if status == 0:
             timing.note_launch_seconds(job, time.monotonic() - began)
         return status
@@ -502,6 +509,8 @@ def fit_search_to_timed_baseline(
     if evaluator.budget.seconds is None and task.command is None:
         return AffordableSearch(task.values, len(task.prepared))
     launch = evaluator.measure_baseline_seconds()  # which also shows whether a command works at all
+    if task.command is not None and task.command.timeout is None:
+        print_message(time_limit_sentence(evaluator.command_time_limit()))
     try:
         fitting = timing.choose_affordable_search(launch)
         if fitting.sizes > 1 and launch > 0.0:

@@ -27,7 +27,7 @@ from merge_bench.campaign.planned_launches import (
     plan_runs,
     rule_of_thumb_seconds,
 )
-from merge_bench.command.placeholders import settings_stay_here_warning
+from merge_bench.command.placeholders import unforwarded_settings_warning
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -42,12 +42,12 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuningStepLine
 from merge_bench.tune.command_tuning import (
-    conditions_of_command,
     count_infiniband_devices,
     find_transports_of_command,
-    find_ucx_of_command,
+    find_ucx_version_and_variables,
     find_unused_transport,
     plan_command_runs,
+    tuning_conditions_of_command,
 )
 from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions
@@ -98,9 +98,9 @@ def make_command_tuning_context(
     """
     settings = dict(planned_run.settings.environment)
     variables = {**_relevant_process_variables(), **settings}
-    version, names = find_ucx_of_command(planned_run)
+    version, names = find_ucx_version_and_variables(planned_run)
     transports = find_transports_of_command(command, planned_run) if command.lanes and run_for_transports else None
-    conditions = conditions_of_command(command.argv, variables)
+    conditions = tuning_conditions_of_command(command.argv, variables)
     return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
 
 
@@ -285,9 +285,14 @@ def make_tuning_task(
     else:
         command = msgspec.structs.replace(command, lanes=False)  # they are known now
         release = prepared[0].plan.ucx
-        plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
+        required = list(prepared[0].plan.require_transport)
+        plans = [
+            {"command": msgspec.to_builtins(command), "tune": about}
+            | ({"ucx": release} if release else {})
+            | ({"require_transport": required} if required else {})
+        ]
         sizes = [shell_command_text(command)]
-        warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
+        warning = unforwarded_settings_warning(command.argv, "the candidates", dict(kept[0].variables))
         prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
     head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)

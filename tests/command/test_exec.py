@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.analysis.comparable_runs import select_run_pairs
-from merge_bench.command.command_campaign import is_overstated_perftest
+from merge_bench.command.command_campaign import uses_overstating_perftest
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign
@@ -112,8 +112,8 @@ def test_a_bandwidth_of_an_old_perftest_gets_a_warning(
 ) -> None:
     metrics = [CommandMetric(name="bandwidth", unit="MB/s", better="more"), CommandMetric(name="wall", unit="s")]
     plan = CommandPlan(argv=list(words), metrics=metrics)
-    assert is_overstated_perftest(plan, ucx) is overstated
-    assert not is_overstated_perftest(CommandPlan(argv=list(words), metrics=metrics[1:]), ucx)
+    assert uses_overstating_perftest(plan, ucx) is overstated
+    assert not uses_overstating_perftest(CommandPlan(argv=list(words), metrics=metrics[1:]), ucx)
 
 
 def test_a_campaign_of_two_configs(place: Path) -> None:
@@ -234,6 +234,56 @@ def test_lanes_of_a_command_without_ucx(place: Path) -> None:
     required = run_script("true", "--require-transport", "tcp", launches=2, status=5)
     assert failure_code(required) == "gate-not-met"
     assert exit_status("exec", "--require-transport", "tcpip", "--", "true") == 2
+
+
+LOGGED = Path(__file__).parents[1] / "data" / "ucx-logs" / "1.21.0-tcp.log"
+"""What UCX logged in a process with lanes over tcp."""
+LOGS = f'[ -z "$UCX_LOG_FILE" ] || for rank in 0 1; do cp {LOGGED} "${{UCX_LOG_FILE%/*}}/vm-$rank.log"; done'
+"""A script that leaves logs like a program of two processes that use UCX."""
+
+
+def test_the_number_of_processes_with_lanes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = run_script(LOGS, "--lanes", "--details")
+    assert "selected: tcp/lo (same host, in the UCX logs of 2 processes)" in " ".join(capsys.readouterr().out.split())
+    assert exit_status("show", str(campaign.folder), "--json") == 0
+    (lanes,) = json.loads(capsys.readouterr().out)["lanes"]
+    assert (lanes["from"], lanes["to"], lanes["processes"]) == (0, 0, 2)
+    assert exit_status("report", str(campaign.folder), "--output", "report.md") == 0
+    report = Path("report.md").read_text()
+    assert "in the UCX logs of 2 processes" in report
+    assert "pairs" not in report
+
+
+def test_a_config_can_require_transports(place: Path) -> None:
+    Path("tcp.cfg").write_text("UCX_TLS=tcp,self\nMERGE_BENCH_REQUIRE_TRANSPORT=tcp\n")
+    Path("cma.cfg").write_text("MERGE_BENCH_REQUIRE_TRANSPORT=cma\n")
+    campaign = run_script(LOGS, "--configs", "b.cfg,tcp.cfg", launches=2)
+    assert [each.plan.require_transport for each in campaign.runs] == [None, ["tcp"]]
+    assert [launch.lanes is not None for each in campaign.runs for launch in each.launches] == [True, False] * 2
+    assert select_run_pairs([campaign], anyway=False).pairs
+    unmet = run_script(LOGS, "--config", "cma.cfg", launches=2, status=5)
+    assert failure_code(unmet) == "gate-not-met"
+    assert run_script(LOGS, "--config", "cma.cfg", "--require-transport", "tcp").launches[0].complete
+    Path("cma.cfg").write_text("MERGE_BENCH_REQUIRE_TRANSPORT=cmaa\n")
+    assert exit_status("exec", "--config", "cma.cfg", "--", "true") == 2
+
+
+def test_warnings_about_settings_speak_of_processes(place: Path) -> None:
+    Path("odd.cfg").write_text("UCX_TLS=tcp,self\nUCX_RNDV_SCHEME=am\nUCX_NET_DEVICES=nowhere0\n")
+    warnings = run_script("true", "--config", "odd.cfg").warnings
+    assert {"no-shared-memory", "am-scheme-with-protocol-v2"} <= {warning.code for warning in warnings}
+    for warning in warnings:
+        assert not {"worker", "workers", "merge"} & set(f"{warning.message} {warning.remedy}".split()), warning
+
+
+def test_the_help_is_about_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("exec", "--help") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "all results of this command in --results" in printed
+    for words in ("this merge", "a merge", "workers"):
+        assert words not in printed
+    assert exit_status("run", "--help") == 0
+    assert "all results of this merge in --results" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -393,6 +443,7 @@ def test_ucx_perftest_on_this_host(place: Path) -> None:
     assert second.lanes is None
     assert first.lanes.requested == {"UCX_TLS": "tcp,self"}
     assert {lane.partition("/")[0] for pair in first.lanes.pairs for lane in pair.transports} == {"tcp"}
+    assert [pair.processes for pair in first.lanes.pairs] == [2]
     assert run(*options, "--require-transport", "tcp", "--", "sh", "-c", line).launches[0].complete
     unmet = run(*options, "--require-transport", "cma", "--", "sh", "-c", line, status=5)
     assert [failure.code for failure in unmet.launches[0].failures] == ["gate-not-met"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,19 @@ def test_options_of_the_only_metric_need_no_name() -> None:
     assert (metric.unit, metric.better, metric.pick) == ("images", "more", "median")
 
 
+@pytest.mark.parametrize(
+    ("options", "typed"),
+    [
+        ({"metrics": ["rate=osuu"]}, "--metric rate=osuu"),
+        ({"preset": "osuu"}, "--preset osuu"),
+    ],
+)
+def test_an_unknown_preset_is_named_as_it_was_typed(options: dict[str, Any], typed: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        make_metrics(MetricOptions(**options), "program")
+    assert str(refused.value).startswith(f"{typed}: there is no such preset; did you mean osu")
+
+
 def test_a_metric_can_be_that_of_a_preset_under_another_name() -> None:
     metric = made("bus=nccl-tests")[0]
     assert (metric.name, metric.unit, metric.better) == ("bus", "GB/s", "more")
@@ -88,7 +102,7 @@ def test_wrong_options_are_refused(texts: list[str], more: dict[str, object]) ->
 @pytest.mark.parametrize("check", ["re:(", "PASSED", "command:", "command:  ", "command: grep 'a"])
 def test_wrong_checks_are_refused(check: str) -> None:
     with pytest.raises(UsageError):
-        metrics.parse_check(check)
+        metrics.validate_check(check)
 
 
 # -- from output
@@ -165,6 +179,6 @@ def test_what_is_no_number_above_zero_is_missing(source: str, out: str) -> None:
 
 
 def test_colours_and_progress_bars_are_no_part_of_the_output() -> None:
-    printed = metrics.clean_output(b"10%\r50%\r\x1b[1;32mrate\x1b[0m 5\r\nend\xff")
+    printed = metrics.decode_command_output(b"10%\r50%\r\x1b[1;32mrate\x1b[0m 5\r\nend\xff")
     assert printed == "10%\n50%\nrate 5\nend\ufffd"
     assert value(r"re:^rate (\d+)$", printed) == 5.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from merge_bench.command.placeholders import LaunchPlace, replace_placeholders, settings_stay_here_warning
+from merge_bench.command.placeholders import PlaceholderValues, replace_placeholders, unforwarded_settings_warning
 
-PLACE = LaunchPlace("tcp", ("UCX_TLS", "UCX_RNDV_THRESH"), 3, "/scratch/launch")
+PLACE = PlaceholderValues("tcp", ("UCX_TLS", "UCX_RNDV_THRESH"), 3, "/scratch/launch")
 SETTINGS = {"UCX_TLS": "tcp,self"}
 
 
@@ -18,7 +18,10 @@ def test_variables_become_words_of_mpirun_and_srun() -> None:
 
 
 def test_without_variables_their_words_are_left_out() -> None:
-    assert replace_placeholders(["mpirun", "{x}", "{export}", "a"], LaunchPlace("default", (), 0)) == ["mpirun", "a"]
+    assert replace_placeholders(["mpirun", "{x}", "{export}", "a"], PlaceholderValues("default", (), 0)) == [
+        "mpirun",
+        "a",
+    ]
 
 
 def test_within_a_word_they_are_text() -> None:
@@ -35,7 +38,7 @@ def test_other_braces_stay() -> None:
 
 def test_a_command_that_starts_processes_elsewhere_is_warned_about() -> None:
     def code(*words: str, settings: dict[str, str] = SETTINGS) -> str | None:
-        warning = settings_stay_here_warning(words, "tcp", settings)
+        warning = unforwarded_settings_warning(words, "tcp", settings)
         return warning and warning.code
 
     assert code("mpirun", "-n", "2", "prog") == "settings-stay-here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -18,9 +19,9 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from merge_bench.command.descendants import find_children, list_processes
-from merge_bench.command.run_command import CommandTask, EndedCommand, LaunchProcesses
-from merge_bench.command.warden import KeptOutput
+from merge_bench.command.descendants import find_child_pids, list_processes
+from merge_bench.command.run_command import CommandResult, CommandTask, LaunchProcesses
+from merge_bench.command.warden import LimitedOutputFile
 from merge_bench.errors import LaunchFailed
 
 MIB = 1 << 20
@@ -38,10 +39,10 @@ class Scene:
         task = CommandTask(argv, dict(os.environ), self.folder / "out", self.folder / "err", grace=0.2)
         return replace(task, **more)
 
-    def run(self, *argv: str, **more: object) -> EndedCommand:
+    def run(self, *argv: str, **more: object) -> CommandResult:
         return self.processes.run(self.task(*argv, **more))
 
-    def shell(self, line: str, **more: object) -> EndedCommand:
+    def shell(self, line: str, **more: object) -> CommandResult:
         return self.run("sh", "-c", line.replace("MARK", self.mark), **more)
 
     @property
@@ -76,7 +77,7 @@ def processes_with(word: str) -> list[int]:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     processes = LaunchProcesses(tmp_path / "driver.log")
     made = Scene(tmp_path, f"300.{secrets.randbelow(10**9):09}", processes)
-    before = find_children()
+    before = find_child_pids()
     yield made
     processes.end_processes(succeeded=True)
     left = made.left()
@@ -87,7 +88,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     assert left == []
-    assert find_children() <= before
+    assert find_child_pids() <= before
 
 
 # -- how it ended
@@ -99,6 +100,21 @@ def test_status_and_wall_clock(scene: Scene) -> None:
     assert ended.seconds >= 0.2
     assert scene.out == "right\n"
     assert (scene.folder / "err").read_text() == "wrong\n"
+
+
+def test_the_wall_clock_begins_with_the_program(scene: Scene) -> None:
+    program = """
+import sys, time
+from merge_bench.cluster import supervisor
+from merge_bench.command import warden
+supervisor.die_with_parent = lambda number: time.sleep(0.5)  # what a new process does before it runs its program
+sys.exit(warden.main())
+"""
+    task = scene.task("sleep", "0.1").encode_for_warden()
+    done = subprocess.run([sys.executable, "-c", program], input=task, stdout=subprocess.PIPE, check=True)
+    report = json.loads(done.stdout)
+    assert (report["reason"], report["status"]) == ("ended", 0)
+    assert 0.1 <= report["seconds"] < 0.4
 
 
 def test_a_command_that_is_killed(scene: Scene) -> None:
@@ -262,10 +278,10 @@ def test_much_output_is_read_quickly_and_kept_in_part(scene: Scene) -> None:
 def test_first_and_last_bytes_are_kept(parts: list[bytes], head: int, tail: int) -> None:
     path = Path(f"/dev/shm/merge-bench-kept-{os.getpid()}")
     try:
-        output = KeptOutput(path, head, tail)
+        output = LimitedOutputFile(path, head, tail)
         for part in parts:
-            output.add(part)
-        output.finish()
+            output.append(part)
+        output.close()
         printed = b"".join(parts)
         note = f"\n[merge_bench: {len(printed) - head - tail} bytes are left out here]\n".encode()
         kept = printed if len(printed) <= head + tail else printed[:head] + note + printed[-tail:]
@@ -279,8 +295,8 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    output = KeptOutput(tmp_path / "out", 4, 4)
+    output = LimitedOutputFile(tmp_path / "out", 4, 4)
     monkeypatch.setattr(os, "pwrite", refuse)
-    output.add(b"text")
-    output.finish()
+    output.append(b"text")
+    output.close()
     assert (output.problem, output.total) == ("No space left on device", 4)

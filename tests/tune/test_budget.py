@@ -202,7 +202,10 @@ def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Ca
     with begin(folder, values=["a=y", "b=y", "c=y"], budget=[None, seconds]) as writer:
         budget = TuningBudget(seconds=seconds, weights=(1.0,), confirm=7)
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
-        task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
+        task = cast(
+            "Any",
+            SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default", command=None),
+        )
         evaluator.measure_baseline_seconds()
         for line in make_left_out_record_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
             evaluator.record_step(line)
@@ -284,7 +287,7 @@ class _Timing:
 def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[AffordableSearch, int]:
     """What fits by the first launch, which takes `made` seconds, and how many launches it took to know."""
     cluster = Cluster(writer, seconds=made)
-    task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
+    task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default", command=None))
     evaluator = evaluator_of(writer, cluster.launch, budget=TuningBudget(seconds=budget))
     return fit_search_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
 
@@ -311,7 +314,7 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
             cluster.seconds = (4.0, large)[job.plan]
             return cluster.launch(job, index)
 
-        task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
+        task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default", command=None))
         evaluator = evaluator_of(writer, launch, budget=TuningBudget(seconds=300.0))
         timing = _Timing(300.0, jobs=2)
         fitting = fit_search_to_timed_baseline(task, cast("Any", timing), evaluator)

@@ -127,6 +127,7 @@ def test_a_dry_run_lists_what_is_tried_and_what_is_left_out(place: Path, capsys:
     assert "# rmm-pool=20GB: MERGE_BENCH_RMM_POOL_SIZE is an option of merges\n" in printed
     assert "# endpoint-error-handling=none: MERGE_BENCH_ERROR_HANDLING is an option of merges\n" in printed
     assert "## measured: rate (MB/s), more is better, wall (s), less is better\n" in printed
+    assert "## a launch is ended after 10 times the slowest launch of the baseline but at least 30 seconds" in printed
     assert "## how long a launch takes is not known before the first has ended\n" in printed
     assert not (place / "results").exists()
 
@@ -156,15 +157,15 @@ def test_a_warning_where_nothing_gives_the_candidates_settings_to_other_hosts(
 
 
 def test_the_conditions_that_hold_for_a_command() -> None:
-    here = command_tuning.conditions_of_command(["./bench"], {})
+    here = command_tuning.tuning_conditions_of_command(["./bench"], {})
     assert {"one-host", "tcp", "peer-error-handling"} <= here
     assert not {"several-hosts", "data-plane", "dask-over-ucx"} & here
-    assert "tcp" not in command_tuning.conditions_of_command(["./bench"], {"UCX_TLS": "sysv,self"})
+    assert "tcp" not in command_tuning.tuning_conditions_of_command(["./bench"], {"UCX_TLS": "sysv,self"})
 
 
 @pytest.mark.parametrize("line", ["srun -N 2 osu_bw", "mpirun -H a,b x", "mpirun --hostfile h x", "sh -c 'ssh b x'"])
 def test_a_command_whose_words_name_hosts_runs_on_several(line: str) -> None:
-    conditions = command_tuning.conditions_of_command(line.replace("'", "").split(), {})
+    conditions = command_tuning.tuning_conditions_of_command(line.replace("'", "").split(), {})
     assert "several-hosts" in conditions
     assert "one-host" not in conditions
 
@@ -202,6 +203,69 @@ def test_settings_of_tcp_are_left_out_where_a_real_command_uses_shared_memory(
     words = ("--lanes", "--timeout", "60s", "--only", "tcp-segments", "--", "sh", "-c", pair)
     assert exit_status("tune", *words) == 2
     assert "tcp-segments=large: the command does not use tcp, only " in capsys.readouterr().err
+
+
+# -- the time limit of a launch
+
+
+@pytest.mark.parametrize(
+    ("baseline_seconds", "budget_left", "limit"),
+    [
+        ([], None, None),
+        ([], 300.0, 300.0),
+        ([1.0, 2.0], None, 30.0),
+        ([4.0, 5.0], None, 50.0),
+        ([4.0, 5.0], 300.0, 50.0),
+        ([4.0, 5.0], 40.0, 40.0),
+        ([4.0, 5.0], 1.0, 10.0),  # a launch that began before the end of the budget may end
+    ],
+)
+def test_the_default_time_limit(baseline_seconds: Sequence[float], budget_left: float | None, limit: float) -> None:
+    assert command_tuning.default_time_limit(baseline_seconds, budget_left) == limit
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "later"),
+    [((), None, 30.0), (("--budget", "10m"), 600.0, 30.0), (("--timeout", "9s"), 9.0, 9.0)],
+)
+def test_launches_get_the_time_limit_that_follows_from_the_baseline(
+    place: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str], first: float | None, later: float
+) -> None:
+    limits = []
+    command = FakeCommand()
+
+    def launch(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+        limits.append(plan.timeout)
+        return command.launch(plan, job, writer, progress, index)
+
+    assert tune(monkeypatch, *WORDS, *options, *COMMAND, launch=launch) == 0
+    assert (limits[0], set(limits[1:])) == (first, {later})
+
+
+def test_a_candidate_with_which_the_command_hangs_is_ended_and_has_failed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_tuning, "LEAST_LIMIT_SECONDS", 3.0)
+    monkeypatch.setattr(command_tuning, "LIMIT_FACTOR", 1.0)
+    script = 'case "$UCX_USE_MT_MUTEX" in y) exec sleep 600;; esac'
+    assert exit_status("tune", "--only", "mutex", "--output", "tuned.cfg", "--details", "--", "sh", "-c", script) == 0
+    printed = capsys.readouterr()
+    assert "a launch is ended after 3 seconds, 1 times the slowest launch" in printed.err
+    assert "the command was ended at the time limit of 3 seconds" in " ".join(printed.out.split())
+    assert tuning_result_of(the_campaign()).winner is None
+
+
+def test_a_baseline_that_hangs_ends_with_the_budget(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status("tune", "--only", "mutex", "--budget", "2s", "--", "sleep", "600") == 3
+    assert "the baseline failed once: the command was ended at the time limit of 2 seconds" in capsys.readouterr().err
+
+
+def test_a_transport_that_the_baseline_requires_is_checked(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "cma.cfg").write_text("MERGE_BENCH_REQUIRE_TRANSPORT=cma\n")
+    assert exit_status("tune", "cma.cfg", "--only", "mutex", *COMMAND) == 3
+    assert "--require-transport cma is not met: UCX logged no lanes" in capsys.readouterr().err
 
 
 # -- the search
