@@ -54,15 +54,14 @@ def selected_lanes(lanes_records: Iterable[LanesLine]) -> list[PairTransports]:
 
     All processes of a command are rank 0: its lanes are in an entry for each placement of their peers.
     """
-    alike: dict[tuple[int, int, str], list[LanePair]] = {}
-    for pair in (pair for line in lanes_records:
-        for pair in line.pairs):
+    alike: dict[tuple[int, int, str], list[WorkerPairLanes]] = {}
+    for pair in (pair for line in lanes_records for pair in line.pairs):
         place = (pair.placement or "") if pair.from_rank == pair.to_rank else ""
         alike.setdefault((pair.from_rank, pair.to_rank, place), []).append(pair)
     return [_join_pairs(alike[key]) for key in sorted(alike)]
 
 
-def _join_pairs(pairs: Sequence[LanePair]) -> PairTransports:
+def _join_pairs(pairs: Sequence[WorkerPairLanes]) -> PairTransports:
     """The transports of one pair of workers in several launches."""
     counts = [pair.processes for pair in pairs if not isinstance(pair.processes, msgspec.UnsetType)]
     return PairTransports(

@@ -194,7 +194,7 @@ def choose_dask_protocol(options: RunOptions, *, reachable_by_others: bool) -> s
         return "tls"
     if options.protocol == AUTO:
         open_anyway = (
-            options.insecure if reachable_by_others else not find_data_plane(options.exchange).exchanges_by_workers
+            options.insecure if reachable_by_others else not find_data_plane(options.exchange).workers_exchange_rows
         )
         return "tcp" if open_anyway else "tls"
     if reachable_by_others and options.protocol != "tls" and not options.insecure:
@@ -290,7 +290,7 @@ def plan_run(
         protocol = choose_dask_protocol(options, reachable_by_others=reachable_by_others)
     if not existing:
         scheduler_client.check_dask_configuration(
-            protocol=protocol, uses_dask_dataframes=not plane.exchanges_by_workers
+            protocol=protocol, uses_dask_dataframes=not plane.workers_exchange_rows
         )
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate_tables=machine.looks)

@@ -27,7 +27,9 @@ from merge_bench.analysis.statistics.verdict import (
     ALPHA,
     Judgement,
     Verdict,
-    judge_effects, least_launches
+    judge_effects,
+    least_launches_for_significance,
+)
 from merge_bench.errors import LaunchFailed
 
 LEAST = least_launches_for_significance(alpha=ALPHA)

@@ -47,7 +47,7 @@ from merge_bench.config.ucx_info import effective_settings, find_ucx_info, read_
 from merge_bench.config.ucx_releases import find_or_install_release, releases_between
 from merge_bench.errors import (
     GateNotMet,
-    NotRecorded,
+    RecordsNotWritten,
     RunFailed,
     UsageError,
     WrongResult,
@@ -237,14 +237,14 @@ class ReleasePairMeasurer:
         if status == 0:
             return campaign
         failure = find_failed_release(campaign)
-        if failure is not None and not jobs_left(campaign, planned.jobs):
+        if failure is not None and not missing_launches(campaign, planned.jobs):
             raise failure
         kind = {WrongResult.exit_status: WrongResult, GateNotMet.exit_status: GateNotMet}.get(status, RunFailed)
         why = next((f": {each.message}" for launch in campaign.launches for each in launch.failures), "")
         raise kind(f"not all launches of {pair[0]} and {pair[1]} went well{why}: {folder}")
 
 
-_NO_FAILURE_OF_RELEASE = (WrongResult.code, GateNotMet.code, NotRecorded.code)
+_NO_FAILURE_OF_RELEASE = (WrongResult.code, GateNotMet.code, RecordsNotWritten.code)
 """Codes of failures that end the bisection, whatever the release."""
 
 
@@ -254,7 +254,7 @@ def find_failed_release(campaign: Campaign) -> ReleaseLaunchFailed | None:
         firsts = [failure for launch in run.launches if launch.failed for failure in launch.failures[:1]]
         failures = [failure for failure in firsts if failure.code not in _NO_FAILURE_OF_RELEASE]
         if failures:
-            counts = f"{len(failures)} of {plural(len(run.launches), 'launch')} failed"
+            counts = f"{len(failures)} of {count_with_noun(len(run.launches), 'launch')} failed"
             tail = next((failure.log_tail for failure in failures if failure.log_tail), None)
             return ReleaseLaunchFailed(
                 run.plan.ucx or "", f"{counts}: {failures[0].message}", str(campaign.folder), tail
@@ -280,7 +280,7 @@ def _pair_effect(campaign: Campaign, block_count: int) -> EffectEstimate:
 
 
 def run_bisection(
-    task: BisectTask, progress: ProgressDisplay, caller: Caller
+    task: BisectTask, progress: ProgressDisplay, caller: CallingProgram
 ) -> tuple[BisectDocument, ReleaseLaunchFailed | None]:
     """Bisect the releases of a task, and say what differs between those that it ends with.
 

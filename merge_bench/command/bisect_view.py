@@ -8,7 +8,7 @@ from merge_bench.view.comparison import STYLES, difference_columns, format_perce
 from merge_bench.view.content import columns_from_rows
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import capitalize, format_cell, format_interval, format_ratio
-from merge_bench.view.titles import join_in_words
+from merge_bench.view.titles import join_names_in_words
 
 _SIDES = {True: "beyond half", False: "before half", None: ""}
 _WORDS = {Verdict.FASTER.value: "better", Verdict.SLOWER.value: "worse"}
@@ -51,7 +51,7 @@ def print_bisection(document: BisectDocument) -> None:
         page.add_heading("Result")
         page.add_paragraph(result_sentence(document), STYLES.get(document.verdict, "bold"))
         if document.left_out:
-            page.add_paragraph(f"Left out, because launches failed: {join_in_words(document.left_out)}", "yellow")
+            page.add_paragraph(f"Left out, because launches failed: {join_names_in_words(document.left_out)}", "yellow")
 
 
 def result_sentence(document: BisectDocument) -> str:

@@ -557,7 +557,7 @@ def _check_loopback(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     allowed = allowed_transports.find_allowed_transports(settings.ucx_tls)
     only_loopback = settings.effective.get("UCX_NET_DEVICES") == "lo" and "tcp" in allowed
     without_shared_memory = not allowed_transports.includes_peer_shared_memory(allowed)
-    if settings.catalogue.minor_version == (1, 20) and only_loopback and without_shared_memory:
+    if settings.catalogue.major_and_minor_numbers == (1, 20) and only_loopback and without_shared_memory:
         yield SettingsConflict(
             "loopback-unreachable",
             ("UCX_NET_DEVICES", "UCX_TLS"),

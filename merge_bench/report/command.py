@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
 from merge_bench.analysis.compare import Metric, common_metrics, main_metric
@@ -52,7 +54,7 @@ class CommandRun:
 
 def metric_median_text(metric_summary: CommandMetricSummary) -> str:
     """The name and the median of a metric with its unit: ``busbw 12.37 GB/s``."""
-    unit = ShownUnit.of(metric_summary.unit)
+    unit = DisplayUnit.for_recorded_unit(metric_summary.unit)
     return f"{metric_summary.name} {unit.format_value(metric_summary.spread.median, with_unit=True)}"
 
 
@@ -259,6 +261,18 @@ def _write_iterations_table(page: PageBuilder, run: Run) -> None:
         values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
         columns.append(Column(unit.metric_heading(metric.name, "\n"), values))
     page.add_table(*columns)
+
+
+def _write_lanes(page: PageBuilder, document: RunDocument) -> None:
+    """Put the configured and the selected transports of a command's processes on a page, if any were logged."""
+    if not document.lanes:
+        return
+    sections.write_configured_transports(page, document.requested_transports)
+    for lane in document.lanes:
+        about = [_PLACEMENTS.get(lane.placement, lane.placement)] if lane.placement else []
+        if not isinstance(lane.processes, msgspec.UnsetType):
+            about.append(f"in the UCX logs of {count_with_noun(lane.processes, 'process')}")
+        page.add_paragraph(f"selected: {', '.join(lane.transports)}" + (f" ({', '.join(about)})" if about else ""))
 
 
 def launch_outcome_text(launch: Launch) -> str:

@@ -527,6 +527,13 @@ def write_selected_transports(page: PageBuilder, lanes: Sequence[PairTransports]
     page.add_table(*columns_from_rows(("Pairs", "Placement", "Transports selected"), rows, range(3)))
 
 
+def write_configured_transports(page: PageBuilder, requested: Mapping[str, str]) -> None:
+    """Put the heading of the selected transports and the settings about transports on a page."""
+    page.add_heading("Transports that UCX selected")
+    if requested:
+        page.add_paragraph("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+
+
 def write_selected_protocols(page: PageBuilder, protocols: Sequence[SelectedProtocols]) -> None:
     """Put a table of the protocols that UCX selected, by memory and message size, on a page."""
     rows = [(one.pairs, each) for one in protocols for each in one.ranges]

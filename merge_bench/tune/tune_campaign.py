@@ -44,7 +44,7 @@ from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import AddedConfigLine, CampaignEndLine, Config, TuningStepLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.command_tuning import time_limit_sentence
+from merge_bench.tune.command_tuning import default_time_limit, time_limit_sentence
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -298,6 +298,17 @@ class ClusterEvaluator:
         spent, budget = self._spent_seconds, self.budget.seconds
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
+
+    def command_time_limit(self) -> float | None:
+        """Seconds after which the next launch of a command is ended if no time limit was given; None: no limit."""
+        names = {each.config_name(self.baseline) for each in (Candidate(), Candidate(twin=True))}
+        lengths = [
+            seconds
+            for (name, _, _), (sample, seconds) in self._samples_by_launch.items()
+            if name in names and sample.value is not None
+        ]
+        left = None if self.budget.seconds is None else self.budget.seconds - self._spent_seconds
+        return default_time_limit(lengths, left)
 
     def _check_baseline_sample(self, sample: LaunchSample, seconds: float) -> None:
         if sample.wrong:

@@ -111,7 +111,7 @@ def test_a_spent_budget_leaves_the_releases_that_are_certain() -> None:
 def failing(measure: Measure, broken: Collection[str]) -> Measure:
     """`measure`, but launches with some releases fail."""
 
-    def measure_or_fail(baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
+    def measure_or_fail(baseline: str, candidate: str, launches: int) -> tuple[EffectEstimate, str] | None:
         for release in (baseline, candidate):
             if release in broken:
                 raise ReleaseLaunchFailed(release, "6 of 6 launches failed: it crashed", "folder", "its last line")
@@ -148,7 +148,7 @@ def test_releases_between_the_ends_with_which_launches_fail_are_left_out(
 def test_a_release_that_fails_only_in_the_last_comparison_is_left_out_there() -> None:
     measure = measured(2, lambda release: 1.2 if release >= "1.21" else 1.0)
 
-    def fail_beside_its_neighbour(baseline: str, candidate: str, launches: int) -> tuple[Effect, str] | None:
+    def fail_beside_its_neighbour(baseline: str, candidate: str, launches: int) -> tuple[EffectEstimate, str] | None:
         if (baseline, candidate) == ("1.20.1", "1.21.0"):
             raise ReleaseLaunchFailed(baseline, "1 of 6 launches failed: it crashed", "folder")
         return measure(baseline, candidate, launches)

@@ -234,7 +234,9 @@ def test_launches_get_the_time_limit_that_follows_from_the_baseline(
     limits = []
     command = FakeCommand()
 
-    def launch(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def launch(
+        plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
+    ) -> int:
         limits.append(plan.timeout)
         return command.launch(plan, job, writer, progress, index)
 

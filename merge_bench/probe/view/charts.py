@@ -157,7 +157,7 @@ def _make_label_function(rows: Sequence[ProbeRow], *, panel_per_placement: bool)
 
 
 def _series_by_label(
-    rows: Sequence[Row], label_of_row: Label, label_order: Sequence[str], *, log_axes: bool
+    rows: Sequence[ProbeRow], label_of_row: Label, label_order: Sequence[str], *, log_axes: bool
 ) -> list[_ChartSeries]:
     """Group rows that have a value into chart series, one for each label.
 

@@ -618,7 +618,7 @@ def _marked_sizes_text(marked_rows: Sequence[ProbeRow], all_rows: Sequence[Probe
     if len(marked_rows) == len(all_rows):
         return "every size"
     return (
-        with_binary_prefix(marked_rows[0].size)
+        format_with_binary_prefix(marked_rows[0].size)
         if len(marked_rows) == 1
         else f"{len(marked_rows)} of {len(all_rows)} sizes"
     )
