@@ -282,6 +282,8 @@ def test_a_release_between_the_ends_with_which_the_command_fails(
     assert (document["between"], document["left_out"], document["error"]) == (["1.19.0", "1.21.0"], ["1.20.1"], None)
     verdicts = [(step["candidate"], step["verdict"], step["ratio"]) for step in document["steps"]]
     assert ("1.20.1", "FAILED", None) in verdicts
+
+
 def test_a_dry_run_and_what_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("bisect", "--ucx", "1.19.0..1.22.0", "--dry-run", *COMMAND) == 0
     printed = capsys.readouterr().out
