@@ -254,6 +254,7 @@ def test_the_number_of_processes_with_lanes(place: Path, capsys: pytest.CaptureF
     assert "pairs" not in report
 
 
+@pytest.mark.slow
 def test_a_config_can_require_transports(place: Path) -> None:
     Path("tcp.cfg").write_text("UCX_TLS=tcp,self\nMERGE_BENCH_REQUIRE_TRANSPORT=tcp\n")
     Path("cma.cfg").write_text("MERGE_BENCH_REQUIRE_TRANSPORT=cma\n")

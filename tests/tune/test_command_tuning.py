@@ -244,6 +244,7 @@ def test_launches_get_the_time_limit_that_follows_from_the_baseline(
     assert (limits[0], set(limits[1:])) == (first, {later})
 
 
+@pytest.mark.slow
 def test_a_candidate_with_which_the_command_hangs_is_ended_and_has_failed(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
