@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 
 

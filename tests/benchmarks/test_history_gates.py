@@ -21,7 +21,7 @@ def test_a_result_has_the_times_that_were_made_up(tmp_path: Path, template: Path
     results = gates.MadeUpResults(tmp_path, template)
     logs = np.linspace(-0.1, 0.1, gates.LAUNCHES)
     (run,) = read_campaign(results.add(logs)).runs
-    throughputs = comparison_side(run, METRICS[0]).values
+    throughputs = comparison_side(run, METRICS[0]).launch_values
     assert np.log(throughputs[0] / np.array(throughputs)) == pytest.approx(logs - logs[0])
 
 
