@@ -96,7 +96,8 @@ def measure(joiner: Joiner) -> Outcome:
         return rows
 
     gc.collect()
-    walls, rows = timed(job, ready=ready, merge=merge, check=check_result, meter=lambda step: getattr(meter, step)())
+    steps = {"restart": meter.restart_measurement, "pause": meter.pause_measurement}
+    walls, rows = timed(job, ready=ready, merge=merge, check=check_result, meter=lambda step: steps[step]())
     return Outcome(
         joiner.name, importlib.metadata.version(joiner.name), walls, rows, rows is not None, meter.peak_bytes
     )

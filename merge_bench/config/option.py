@@ -38,8 +38,8 @@ class Option:
 
     `parse`: converts text to a value; `default`: the value, or None if it is decided later (`help` says how);
     `placeholder`: the value's name in the help; `flag`: the option takes no value on the command line; `in_config`: a
-    config can set the option as ``MERGE_BENCH_<NAME>``; `swept`: several values, separated by commas, make a sweep;
-    `aliases`: other keys of the option; `key`: the name of its field; `section`: its heading in the help.
+    config can set the option as ``MERGE_BENCH_<NAME>``; `allows_sweep`: several values, separated by commas, make a
+    sweep; `aliases`: other keys of the option; `key`: the name of its field; `section`: its heading in the help.
     """
 
     parse: Parser
@@ -48,7 +48,7 @@ class Option:
     placeholder: str = "TEXT"
     flag: bool = False
     in_config: bool = True
-    swept: bool = False
+    allows_sweep: bool = False
     aliases: tuple[str, ...] = ()
     key: str = ""
     section: str = ""
@@ -76,7 +76,7 @@ class Option:
     def with_allowed_values(self, allowed: Sequence[str], help: str) -> Option:
         """Return a copy of this option that accepts only the values `allowed`, and has this `help`."""
         word, names = parsers.choice_parser(*allowed), "|".join(allowed)
-        if not self.swept:
+        if not self.allows_sweep:
             return replace(self, parse=word, placeholder=names, help=help)
         help = help and f"{help} Several values make a sweep."
         return replace(self, parse=parsers.several_values_parser(word), placeholder=f"{names}[,…]", help=help)
@@ -90,9 +90,11 @@ def value_option(parse: Parser, default: object, placeholder: str = "TEXT", **mo
     return field(default=default, metadata={"option": Option(parse, default, placeholder=placeholder, **more)})
 
 
-def choice_option(allowed: str, default: str, *, swept: bool = False) -> Any:
+def choice_option(allowed: str, default: str, *, allows_sweep: bool = False) -> Any:
     """Declare a dataclass field for an option that takes one of the words `allowed`, written as ``on|off``."""
-    declared = Option(parsers.parse_lower_case_word, default, swept=swept).with_allowed_values(allowed.split("|"), "")
+    declared = Option(parsers.parse_lower_case_word, default, allows_sweep=allows_sweep).with_allowed_values(
+        allowed.split("|"), ""
+    )
     return field(default=default, metadata={"option": declared})
 
 
@@ -144,7 +146,7 @@ class Options:
 
         A tuple gives an option that makes a sweep several values.
         """
-        swept = {each.key for each in self.declared_options() if each.swept}
+        swept = {each.key for each in self.declared_options() if each.allows_sweep}
         lists = {key: value for key, value in values.items() if key in swept and isinstance(value, tuple)}
         single: dict[str, Any] = {**values, **{key: value[0] for key, value in lists.items()}}
         kept = {key: value for key, value in self.several.items() if key not in values}

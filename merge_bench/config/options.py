@@ -50,7 +50,7 @@ class WorkloadOptions(Options):
 
     section = "The problem"
     chunk: int = value_option(
-        parsers.several_values_parser(parsers.count_parser(1)), 1_000_000, "ROWS[,ROWS]", swept=True
+        parsers.several_values_parser(parsers.count_parser(1)), 1_000_000, "ROWS[,ROWS]", allows_sweep=True
     )
     frac_match: float = value_option(parsers.number_parser(0, 1), 0.3, "F")
     payload_columns: int = value_option(parsers.count_parser(1), 1, "N")
@@ -83,7 +83,7 @@ class InputTableOptions(Options):
     columns: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "NAME[,NAME]")
     scale: float = value_option(parsers.number_parser(0, 1e5, exclude_minimum=True), 1.0, "S")
     rows: int | None = value_option(parsers.count_parser(100, 10**9), None, "ROWS")
-    question: str | None = value_option(parsers.parse_names, None, "Q[,Q]", swept=True)
+    question: str | None = value_option(parsers.parse_names, None, "Q[,Q]", allows_sweep=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +153,8 @@ class DataPlaneOptions(Options):
     """
 
     section = "Data plane"
-    engine: str = value_option(parsers.parse_lower_case_word, "auto", "NAME", swept=True)
-    exchange: str = value_option(parsers.parse_lower_case_word, "ucx", "NAME", swept=True)
+    engine: str = value_option(parsers.parse_lower_case_word, "auto", "NAME", allows_sweep=True)
+    exchange: str = value_option(parsers.parse_lower_case_word, "ucx", "NAME", allows_sweep=True)
     distribution: str = choice_option("shuffle|broadcast|auto", "shuffle")
     pipeline: str = choice_option("on|off", "off")
     partition_writes: str = value_option(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
@@ -172,7 +172,7 @@ class WorkerOptions:
     """
 
     section: ClassVar[str] = "Data plane"
-    shuffle: str = choice_option("p2p|tasks", "p2p", swept=True)
+    shuffle: str = choice_option("p2p|tasks", "p2p", allows_sweep=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ class ClusterOptions(Options):
 
     section = "Cluster"
     workers: int | None = value_option(
-        parsers.several_values_parser(parsers.count_parser(1)), None, "N[,N]", swept=True
+        parsers.several_values_parser(parsers.count_parser(1)), None, "N[,N]", allows_sweep=True
     )
     workers_per_gpu: int = value_option(parsers.count_parser(1), 1, "N")
     rmm_pool_size: int | None = value_option(parsers.parse_size, None, "BYTES")
@@ -217,7 +217,7 @@ class ClusterOptions(Options):
         None,
         "auto|wheel|system|VERSION|/opt/ucx[,…]",
         in_config=False,
-        swept=True,
+        allows_sweep=True,
     )
     interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
     scheduler_address: str | None = value_option(parsers.parse_nonblank_text, None, "ADDRESS")
@@ -291,21 +291,21 @@ _CLUSTER = tuple(option.key for option in ClusterOptions.declared_options())
 _ALWAYS = ("allow_unknown", "trust_config", "json")
 
 
-def _select_options(*keys: str) -> tuple[Option, ...]:
+def _options_with_keys(*keys: str) -> tuple[Option, ...]:
     """The declarations of the options with these keys, in the order of `OPTIONS`."""
     return tuple(option for option in OPTIONS if option.key in keys)
 
 
-CLUSTER_OPTIONS = _select_options("engine", "error_handling", "config", *_ALWAYS, *_CLUSTER)
+CLUSTER_OPTIONS = _options_with_keys("engine", "error_handling", "config", *_ALWAYS, *_CLUSTER)
 """The options of `transports`: how a cluster starts and connects."""
 PROBE_LAUNCHES = "Number of launches of each config, in random order. [3, or 1 on a running cluster]"
 PROBE_OPTIONS = (
     replace(BY_KEY["launches"], help=PROBE_LAUNCHES),
-    *_select_options("service", "seed", "results", "fresh", "wait_for_quiet", "dry_run", *_ALWAYS, *_CLUSTER),
+    *_options_with_keys("service", "seed", "results", "fresh", "wait_for_quiet", "dry_run", *_ALWAYS, *_CLUSTER),
 )
 """The options of all network measurements, which take several configs."""
 # Tuning decides about launches and configs itself.
-TUNE_OPTIONS = _select_options(
+TUNE_OPTIONS = _options_with_keys(
     *set(BY_KEY)
     - {"config", "configs", "launches", "link_rounds", "check_link", "require_transport"}
     - {"extend", "timeline", "write_result", "against", "fail_on", "allow_no_baseline", "threshold"}
