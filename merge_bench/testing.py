@@ -139,7 +139,7 @@ class QueueExchange(Exchange):
         return {peer: (["self/memory"], []) for peer in self.peers}
 
     def close(self) -> None:
-        """Make this end unreachable for other workers."""
+        """Withdraw this worker's end of the data plane, so that other workers no longer find it."""
         self._ends_by_address.pop(self.address, None)
 
 
@@ -182,7 +182,7 @@ class _ThreadSession(cluster_session.Session):
         """Returns None: there are no processes whose end could be the cause of a problem."""
 
     def end_processes(self, *, succeeded: bool) -> None:
-        """Stop everything that waits on the workers."""
+        """Abort all worker threads, so that whatever waits in them stops."""
         if self._workers is not None:
             self._workers.abort_workers("the run is ending")
 
@@ -228,7 +228,7 @@ class _ThreadWorkers(WorkerStepRunner):
         return values
 
     def abort_workers(self, reason: str) -> None:
-        """Stop everything that waits on the workers."""
+        """Set the abort flag of every worker thread, so that whatever waits in them stops."""
         for process in self._processes:
             process.plugins[worker.PLUGIN].abort.abort_run(reason)
 

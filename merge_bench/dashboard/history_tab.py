@@ -83,12 +83,15 @@ class HistoryView:
         self.layout = pn.Column(ui.make_wrapping_row(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
 
     def read_update(self) -> HistoryContent:
-        """Read the history of the chosen series, or return the last one if nothing changed (in a thread)."""
+        """Read the history of the chosen series, or return the last one if nothing changed; called in a thread."""
         ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.end_status is not None)
         return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT_RESULTS)))
 
     def show_update(self, content: HistoryContent) -> bool:
-        """Show what `read_update` returned, under the document's lock; returns whether anything was new."""
+        """Show in the History tab what `read_update` returned, if it is new; returns whether it was.
+
+        Called under the document's lock.
+        """
         if content == self._shown:
             return False
         self._shown = content

@@ -333,7 +333,7 @@ class LiveView:
         self.choice.value = _NEWEST
 
     def read_update(self) -> LiveUpdate:
-        """Read what is new in the records of the chosen campaign (in a thread)."""
+        """Read what is new in the records of the chosen campaign; called in a thread."""
         entries = self._entries()
         newest, value = find_campaign_to_show(entries), self.choice.value
         entry = newest if value == _NEWEST else next((entry for entry in entries if entry.id == value), None)
@@ -362,7 +362,10 @@ class LiveView:
         )
 
     def show_update(self, update: LiveUpdate) -> bool:
-        """Show what `read_update` returned, under the document's lock; returns whether anything was new."""
+        """Show in the Live tab what `read_update` returned, if it is new; returns whether it was.
+
+        Called under the document's lock.
+        """
         self._update_campaign_choices(update.entries)
         if update.read < update.size and not update.problem:
             self._session.request_update()  # read the rest at once, whatever the pace

@@ -102,13 +102,13 @@ class NetworkView:
         )
 
     def read_update(self) -> tuple[Sequence[ResultEntry], NetworkContent]:
-        """Return the campaigns to choose from, and the content of the chosen ones (in a thread)."""
+        """Return the campaigns to choose from, and the content of the chosen ones; called in a thread."""
         entries = tuple(entry for entry in self._entries() if entry.probe is not None)[:_MOST_LISTED]
         chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
         return entries, self._contents(chosen, tuple(self.datasets.value))
 
     def show_update(self, update: tuple[Sequence[ResultEntry], NetworkContent]) -> None:
-        """Show what `read_update` returned, under the document's lock."""
+        """Show in the Network tab what `read_update` returned; called under the document's lock."""
         entries, content = update
         options = campaign_ids_by_label(entries)
         if options != self.choice.options:

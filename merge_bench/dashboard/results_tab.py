@@ -353,7 +353,7 @@ class ResultsView:
         return table
 
     def read_update(self) -> ResultsUpdate:
-        """Read the chosen campaigns, and some whose figures the table lacks (in a thread)."""
+        """Read the chosen campaigns, and some whose figures the table lacks; called in a thread."""
         entries = tuple(self._entries())
         if self._cache.read_small_campaigns(entries[:MOST_LISTED]) or entries != self._known_entries:
             rows, self._known_entries = self._make_table_rows(entries), entries
@@ -390,7 +390,7 @@ class ResultsView:
         )
 
     def show_update(self, update: ResultsUpdate) -> None:
-        """Show what `read_update` returned, under the document's lock."""
+        """Show in the Results tab what `read_update` returned; called under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
         self._hint.value = f"{'' if update.own else NOTHING}<p>{as_html(HINT + cut)}</p>"
         if update.rows is not self._shown_rows:

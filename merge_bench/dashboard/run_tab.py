@@ -205,7 +205,7 @@ class RunView:
         self._call_and_show_failure(queue_and_follow)
 
     def read_update(self) -> RunUpdate:
-        """Ask the queue for its jobs, and read the progress of the running one (in a thread)."""
+        """Ask the queue for its jobs, and read the progress of the running one; called in a thread."""
         try:
             jobs = self._queue.fetch_jobs().jobs
             running = next((self._queue.fetch_job(job.id) for job in jobs if job.state == "running"), None)
@@ -252,7 +252,7 @@ class RunView:
         return text, left if seconds is None else seconds
 
     def show_update(self, update: RunUpdate) -> None:
-        """Show what `read_update` returned, under the document's lock."""
+        """Show in the Run tab what `read_update` returned; called under the document's lock."""
         self._summary.value, self._output.value, self._title.value = update.summary, update.output, update.title
         self._panel.visible = bool(update.title)
         rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]

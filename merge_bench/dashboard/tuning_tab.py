@@ -290,7 +290,7 @@ class TuningView:
         )
 
     def read_update(self) -> TuningUpdate:
-        """Read the chosen tuning, and list those to choose from (in a thread)."""
+        """Read the chosen tuning, and list those to choose from; called in a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
         self._cache.read_small_campaigns(entries)
         empty = [entry.id for entry in entries if self._has_no_measurements(entry)]
@@ -314,7 +314,7 @@ class TuningView:
         return f"{join_names_in_words(entry.configs[:1])} · {text}{nothing}"
 
     def show_update(self, update: TuningUpdate) -> None:
-        """Show what `read_update` returned, under the document's lock."""
+        """Show in the Tuning tab what `read_update` returned; called under the document's lock."""
         content = update.content
         ui.replace_select_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""

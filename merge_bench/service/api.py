@@ -159,12 +159,12 @@ def cancel_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
 
 
 def add_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.Schedule:
-    """Add a schedule."""
+    """Add a schedule, which queues a job at a time of day."""
     return runner.add_schedule(service.store, service.rules, request.token.name, request.value)
 
 
 def list_schedules(service: ServiceContext, request: AuthorizedRequest) -> d.ScheduleList:
-    """List schedules by name."""
+    """List all schedules, sorted by name."""
     return d.ScheduleList(schedules=service.store.list_schedules())
 
 

@@ -69,10 +69,10 @@ _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 
 @dataclass(frozen=True)
 class JobRules:
-    """Rules for the contents of jobs.
+    """Rules for what a job may contain.
 
-    They may name results in `results`, tables in the folders `tables`, and the operator's `commands`, by which each has
-    its words.
+    A job may name results in the folder `results`, tables in the folders `tables`, and the operator's `commands`, given
+    as words by name.
     """
 
     results: Path

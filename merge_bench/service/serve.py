@@ -83,7 +83,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 class ServiceResultsFolder(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
-    `hold_seconds`: for which several pages share one listing of the folder.
+    `hold_seconds`: how long several pages share one listing of the folder.
     """
 
     def __init__(self, results: Path, runner: JobRunner, hold_seconds: float = HOLD_SECONDS) -> None:

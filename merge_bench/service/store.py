@@ -292,7 +292,7 @@ class ServiceStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make all changes in its block together, or after an error none of them."""
+        """A ``with`` block whose changes of the database are made together, or after an error not at all."""
         with self._lock, contextlib.ExitStack() as stack:
             if not self._connection.in_transaction:
                 stack.enter_context(self._connection)  # commits it, or rolls it back after an error

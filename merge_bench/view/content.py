@@ -61,7 +61,7 @@ class NamedValues:
 
     @property
     def names_values_and_marks(self) -> list[tuple[str, str, str]]:
-        """Each row as its name, value and mark; the mark is empty if the row has none."""
+        """The rows, each as name, value and mark; the mark is empty for a row without one."""
         return [
             (name, value, self.row_mark if self.row_mark and name.endswith(")") else "") for name, value in self.rows
         ]
@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """Text with its spaces and line ends: commands, settings, the end of a log."""
+    """Text that keeps its spaces and line ends: commands, settings, the end of a log."""
 
     text: str
 

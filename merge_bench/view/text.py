@@ -188,7 +188,7 @@ def load_definitions() -> tuple[TermDefinition, ...]:
 
 @cache
 def report_definitions() -> tuple[TermDefinition, ...]:
-    """The definitions that reports list, in the order in which they are read."""
+    """The definitions of terms that reports list, in the order of ``definitions.toml``."""
     return tuple(definition for definition in load_definitions() if definition.in_reports)
 
 

@@ -98,9 +98,9 @@ def test_the_queue_has_a_limit_and_a_key_is_one_job(store: ServiceStore) -> None
     with pytest.raises(RequestRefused, match="which is the limit"):
         add(store, most_queued=1)
     with pytest.raises(RequestRefused, match="which is the limit"):
-        add(store, "other", most_queued=1, key="night")
+        add(store, "other", most_queued=1, request_key="night")
     store.start_next_job()
-    assert add(store, "other", most_queued=1, key="night").id != first.id
+    assert add(store, "other", most_queued=1, request_key="night").id != first.id
 
 
 def test_a_key_is_not_used_for_another_job(store: ServiceStore) -> None:

@@ -235,7 +235,7 @@ def map_of(rates: Mapping[tuple[int, int], float | None], host: str = "a") -> Ch
 
 
 def test_a_map_begins_at_zero_and_prints_its_values() -> None:
-    (_, cells), (_, texts) = map_of({(0, 1): 10.0, (1, 0): 9.5, (1, 2): None, (2, 3): 0.04}).marks
+    (_, cells), (_, texts) = map_of({(0, 1): 10.0, (1, 0): 9.5, (1, 2): None, (2, 3): 0.04}).marks_with_groups
     assert isinstance(cells, HeatMapCells)
     assert isinstance(texts, TextMarks)
     assert cells.colour_scale_limits == (0.0, 10.0)
