@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from benchmarks import command
-from merge_bench.analysis.compare import METRICS, side_of_run
+from merge_bench.analysis.compare import METRICS, comparison_side
 from merge_bench.analysis.statistics import paired_effect
 from merge_bench.analysis.statistics.verdict import judge_effects
 from merge_bench.errors import UsageError
@@ -71,7 +71,7 @@ def _gibibytes(per_second: float) -> float:
 
 
 def _throughputs(run: Run) -> Values:
-    return {sample.block: sample.value for sample in side_of_run(run, METRICS[0]).samples}
+    return {sample.block: sample.value for sample in comparison_side(run, METRICS[0]).samples}
 
 
 def _merge_lanes(launch: Launch) -> set[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import history_gates as gates
-from merge_bench.analysis.compare import METRICS, side_of_run
+from merge_bench.analysis.compare import METRICS, comparison_side
 from merge_bench.records.reader import read_campaign
 
 
@@ -21,7 +21,7 @@ def test_a_result_has_the_times_that_were_made_up(tmp_path: Path, template: Path
     results = gates.MadeUpResults(tmp_path, template)
     logs = np.linspace(-0.1, 0.1, gates.LAUNCHES)
     (run,) = read_campaign(results.add(logs)).runs
-    throughputs = side_of_run(run, METRICS[0]).values
+    throughputs = comparison_side(run, METRICS[0]).launch_values
     assert np.log(throughputs[0] / np.array(throughputs)) == pytest.approx(logs - logs[0])
 
 
