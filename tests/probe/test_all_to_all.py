@@ -76,7 +76,7 @@ def test_traffic_leaves_out_what_a_rank_keeps() -> None:
     assert traffic.sent == (55, 110, 165)
     assert traffic.received == (121, 110, 99)
     assert traffic.in_send_buffer == (66, 165, 264)
-    assert traffic.busiest_bytes == 165
+    assert traffic.busiest_rank_bytes == 165
     assert mean_message_bytes(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
     assert (
         ExchangeTraffic.from_message_matrices([equal_message_matrix(100, 4)]).sent
