@@ -352,7 +352,7 @@ class TableMerger(Merger):
         self._tables, packed = self.engine.chunk_tables(), {}
         if self.exchange.workers > 1:
             keys = self.engine.shape.key_positions
-            packed = {side: self._plane.pack(self._tables.pop(side), keys(side)) for side in Side}
+            packed = {side: self._plane.partition_and_pack_table(self._tables.pop(side), keys(side)) for side in Side}
         self.engine.wait_for_device()
         return packed
 
@@ -360,7 +360,7 @@ class TableMerger(Merger):
         shuffled = dict[Side, ShuffledTable]()
         if packed:
             shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
-            self._tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
+            self._tables = {side: self._plane.concatenate_chunks(shuffled[side]) for side in Side}
         for side in Side:
             self.engine.set_received_table(side, self._tables.pop(side))
         self.engine.wait_for_device()

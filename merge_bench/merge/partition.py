@@ -374,10 +374,10 @@ def _header_of_part(header: Counts, bucket_range: tuple[int, int]) -> Counts:
     return kept
 
 
-def divide_rows(first: int, last: int, threads: int) -> list[tuple[int, int]]:
-    """Divide rows first…last-1 evenly among threads: ranges of first and last row, each of a block of rows or more."""
-    threads = max(1, min(threads, (last - first) // BLOCK))
-    edges = [first + (last - first) * k // threads for k in range(threads + 1)]
+def divide_rows(first_row: int, stop_row: int, threads: int) -> list[tuple[int, int]]:
+    """Divide rows evenly among threads: ranges of first and stop row, each of a block of rows or more."""
+    threads = max(1, min(threads, (stop_row - first_row) // BLOCK))
+    edges = [first_row + (stop_row - first_row) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))
 
 

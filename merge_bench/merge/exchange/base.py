@@ -292,7 +292,7 @@ class ShuffledTable:
 class TableExchange(Protocol):
     """A data plane that partitions, sends and concatenates whole tables."""
 
-    def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
+    def partition_and_pack_table(self, table: Any, keys: Sequence[int]) -> PackedTable:
         """Partition a table by the hash of its key columns (`keys`: their positions), and pack the rows for each rank.
 
         This may return before the device has finished. Rows with equal keys go to the same rank from all workers.
@@ -301,5 +301,5 @@ class TableExchange(Protocol):
     def shuffle(self, tables: Sequence[PackedTable]) -> list[ShuffledTable]:
         """Exchange packed tables with all workers at once; waits until this worker has received all of its chunks."""
 
-    def unpack(self, shuffled: ShuffledTable) -> Any:
+    def concatenate_chunks(self, shuffled: ShuffledTable) -> Any:
         """Concatenate the received chunks to one table, and free their memory; None if there is no chunk."""

@@ -196,11 +196,11 @@ def check_result_partition(frame: Any, fields: Fields) -> ResultCheck:
     )
 
 
-def write_and_check_result_partition(frame: Any, number: int, fields: Fields) -> ResultCheck:
-    """Write partition `number` of Dask's result to a file, and check what can be read back."""
+def write_and_check_result_partition(frame: Any, partition_number: int, fields: Fields) -> ResultCheck:
+    """Write a partition of Dask's result to the file with its number, and check what can be read back."""
     plugin = current_plugin()
     tables = _lazy_partition_tables(frame, fields, plugin.launch_state.plan)
-    return plugin.launch_state.write_and_check_result_part(tables, number, fields, plugin.abort)
+    return plugin.launch_state.write_and_check_result_part(tables, partition_number, fields, plugin.abort)
 
 
 def _lazy_partition_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:

@@ -1,6 +1,8 @@
 """RAPIDS' own shuffle as a data plane: rapidsmpf moves tables of cuDF that `cudf_streaming` has packed.
 
-rapidsmpf does not move buffers from one rank to another, but the parts of a whole table: `pack`, `shuffle`, `unpack`.
+rapidsmpf does not move buffers from one rank to another, but the parts of a whole table: `partition_and_pack_table`,
+`shuffle`, `concatenate_chunks`.
+
 Barriers, and the few bytes that workers exchange about a merge, go over UCX endpoints of our own (`ucx.py`), because
 rapidsmpf's barrier has no limit. Its communicator has a UCX context, endpoints and threads of its own, with the same
 settings of UCX; which transports it selects cannot be asked.
@@ -204,7 +206,7 @@ class RapidsmpfExchange(Exchange):
     def effective_config(self) -> dict[str, str]:
         return self._control.effective_config
 
-    def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
+    def partition_and_pack_table(self, table: Any, keys: Sequence[int]) -> PackedTable:
         from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat_cost
 
         with translate_rapids_errors(self.rank, "packing rows", "rapidsmpf"):
@@ -243,7 +245,7 @@ class RapidsmpfExchange(Exchange):
             raise
         return list(map(ShuffledTable, chunks, seconds))
 
-    def unpack(self, shuffled: ShuffledTable) -> Any:
+    def concatenate_chunks(self, shuffled: ShuffledTable) -> Any:
         from cudf_streaming.partition_utils import unpack_and_concat
 
         if not shuffled.chunks:

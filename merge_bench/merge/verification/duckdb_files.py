@@ -74,26 +74,26 @@ def duckdb_type_name(arrow_type: pa.DataType) -> str:
     return "BOOLEAN" if types.is_boolean(arrow_type) else {**_INTEGERS, **_FLOATS}[arrow_type]
 
 
-def column_value_sql(column: str, stored: StoredColumn | None, target: pa.DataType) -> str:
-    """Return SQL for the values of a column under its canonical type; null if no column is stored (`stored` None).
+def column_value_sql(column: str, stored_column: StoredColumn | None, target_type: pa.DataType) -> str:
+    """Return SQL for the values of a column under its canonical type; null if `stored_column` is None.
 
     Raises `InexactConversion` if the stored type cannot be converted exactly.
     """
-    wanted = duckdb_type_name(target)
-    if stored is None or stored.kind.strip('"') == "NULL":
+    wanted = duckdb_type_name(target_type)
+    if stored_column is None or stored_column.kind.strip('"') == "NULL":
         return f"NULL::{wanted}"
-    kind = stored.kind
-    if types.is_temporal(target):
-        return _temporal_sql(column, stored, target)
+    kind = stored_column.kind
+    if types.is_temporal(target_type):
+        return _temporal_sql(column, stored_column, target_type)
     if wanted == "BLOB":
         if kind in _TEXTS or kind.startswith("ENUM"):
             return f"encode({column}::VARCHAR)"
         if kind in ("BLOB", "UUID"):
             return f"{column}::BLOB"
     whole = kind in _INTEGERS.values()
-    if kind == wanted or (whole and (wanted in _INTEGERS.values() or types.is_decimal128(target))):
+    if kind == wanted or (whole and (wanted in _INTEGERS.values() or types.is_decimal128(target_type))):
         return f"{column}::{wanted}"
-    if kind.startswith("DECIMAL") and types.is_decimal128(target):
+    if kind.startswith("DECIMAL") and types.is_decimal128(target_type):
         return f"{column}::{wanted}"
     if kind == "FLOAT" and wanted == "DOUBLE":
         return f"{column}::DOUBLE"
@@ -103,15 +103,15 @@ def column_value_sql(column: str, stored: StoredColumn | None, target: pa.DataTy
     raise InexactConversion
 
 
-def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str:
-    """Return SQL for a date, time or duration as an integer in the unit of `target`, since 1970 or midnight."""
-    wanted = duckdb_type_name(target)
-    if types.is_date32(target):
-        if stored.kind != "DATE":
+def _temporal_sql(column: str, stored_column: StoredColumn, target_type: pa.DataType) -> str:
+    """Return SQL for a date, time or duration as an integer in the unit of `target_type`, since 1970 or midnight."""
+    wanted = duckdb_type_name(target_type)
+    if types.is_date32(target_type):
+        if stored_column.kind != "DATE":
             raise InexactConversion
         return f"({column} - DATE '1970-01-01')::{wanted}"
-    ticks, unit = _time_as_integer_sql(column, stored)
-    have, want = _PER_SECOND[unit], _PER_SECOND[target.unit]
+    ticks, unit = _time_as_integer_sql(column, stored_column)
+    have, want = _PER_SECOND[unit], _PER_SECOND[target_type.unit]
     if want >= have:
         return f"({ticks} * {want // have})::{wanted}" if want > have else f"({ticks})::{wanted}"
     factor = have // want
@@ -119,19 +119,19 @@ def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str
     return f"({whole} WHEN {ticks} IS NOT NULL THEN error('finer than its type') END)::{wanted}"
 
 
-def _time_as_integer_sql(column: str, stored: StoredColumn) -> tuple[str, str]:
+def _time_as_integer_sql(column: str, stored_column: StoredColumn) -> tuple[str, str]:
     """Return SQL for a stored time or duration as a 64-bit integer, and the unit of that integer, as ``ms``."""
-    kind = stored.kind
+    kind = stored_column.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
         days = f"({column}.date - DATE '1970-01-01')"
         return f"({days} * {_DAY * 10**6} + epoch_ns({column}.time) // 1000)", "us"
-    if kind in ("INTEGER", "BIGINT") and stored.unit:
-        return f"{column}::BIGINT", stored.unit
+    if kind in ("INTEGER", "BIGINT") and stored_column.unit:
+        return f"{column}::BIGINT", stored_column.unit
     if kind.startswith("TIMESTAMP"):
         unit = "ns" if kind.endswith("NS") else "us"
         # DuckDB takes the two outermost integers for infinity, which has no number.
         ends = f"CASE WHEN {column} > '-infinity' THEN {2**63 - 1} ELSE {-(2**63) + 1} END"
-        if stored.unit == "ms":
+        if stored_column.unit == "ms":
             ends = "error('beyond microseconds')"
         return f"coalesce(epoch_{unit}({column}), CASE WHEN {column} IS NOT NULL THEN {ends} END)", unit
     if kind == "TIME_NS":

@@ -56,13 +56,13 @@ def test_an_abort_ends_the_wait_and_no_further_call_is_made(stop: threading.Even
 
 def test_a_wait_without_progress_and_heartbeats_ends(stop: threading.Event) -> None:
     with pytest.raises(RunFailed, match="rank 3 was waiting for rows for 0 s without progress"):
-        calls_of(AbortFlag(), timeout=0.2).call(stop.wait, "waiting for rows")
+        calls_of(AbortFlag(), timeout=0.2).call_and_wait(stop.wait, "waiting for rows")
 
 
 def test_progress_and_heartbeats_prolong_a_wait(stop: threading.Event) -> None:
     abort = AbortFlag()
     threading.Timer(0.6, stop.set).start()
-    assert calls_of(abort, timeout=0.2).call(stop.wait, "waiting for rows", time.monotonic)
+    assert calls_of(abort, timeout=0.2).call_and_wait(stop.wait, "waiting for rows", time.monotonic)
     stop.clear()
     threading.Timer(0.5, stop.set).start()
     calls, beating = calls_of(abort, timeout=0.2), threading.Event()
