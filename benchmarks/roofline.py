@@ -100,17 +100,17 @@ def judge(launch: Launch, shape: Shape, copy_rate: float) -> tuple[list[Phase], 
     RunFailed
         If the records do not have it, or phases overlapped.
     """
-    if not launch.timed:
+    if not launch.timed_iterations:
         raise RunFailed("no iteration was timed")
-    for worker in (worker for iteration in launch.timed for worker in iteration.workers):
+    for worker in (worker for iteration in launch.timed_iterations for worker in iteration.workers):
         if worker.phases_seconds is None or worker.overlap_seconds or worker.join_overlap_seconds:
             raise RunFailed(f"rank {worker.rank} has no separate phases")
-    dealt = counts(launch.timed[0])
+    dealt = counts(launch.timed_iterations[0])
     moved = phase_bytes(shape, dealt)
     moved[WHOLE] = sum(moved.values())
     found = []
     for name, size in moved.items():
-        times = [[_seconds(worker, name) for worker in iteration.workers] for iteration in launch.timed]
+        times = [[_seconds(worker, name) for worker in iteration.workers] for iteration in launch.timed_iterations]
         workers = tuple(median(each) for each in zip(*times, strict=True))
         found.append(Phase(name, shape.rows, size, workers, median([*map(max, times)]), size / copy_rate))
     return found, dealt
@@ -241,7 +241,8 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
     click.echo(limits_table([each.to_json() for each in measured]) + "\n")
     click.echo(table(phases))
     click.echo(
-        f"\n{shape.rows:,} rows of {shape.row_bytes} B over {shape.workers} workers, {len(launch.timed)} merges."
+        f"\n{shape.rows:,} rows of {shape.row_bytes} B over {shape.workers} workers,"
+        f" {len(launch.timed_iterations)} merges."
     )
     click.echo(
         f"Join: {accesses / 1e6:.0f} million accesses in buckets of {shape.bucket_bytes / 2**20:.1f} MiB. At both "
@@ -284,7 +285,7 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
                 {"rank": w.rank, "seconds": w.seconds, **{name: getattr(w.phases_seconds, name) for name in PHASES}}
                 for w in iteration.workers
             ]
-            for iteration in launch.timed
+            for iteration in launch.timed_iterations
         ],
         "transports": lanes,
     }

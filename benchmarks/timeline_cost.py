@@ -31,7 +31,7 @@ def timeline_cost(repeats: int, launches: int, chunk: int) -> None:
     found = []
     for launch in campaign.launches:
         (first,) = [each.wall_seconds for each in launch.iterations if each.warmup]
-        found.append(first / median([each.wall_seconds for each in launch.timed]))
+        found.append(first / median([each.wall_seconds for each in launch.timed_iterations]))
         if (line := launch.timeline) is not None:
             click.echo(f"launch {launch.index}: {line.because}, {line.notes} notes, {line.share:.4%} of an iteration")
     click.echo(f"first ÷ median of the next: {median(found):.1f} ({min(found):.1f} to {max(found):.1f})")

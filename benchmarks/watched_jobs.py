@@ -129,7 +129,9 @@ def within_a_job(browser: Any, service: RealService, view: str, pairs: int, rng:
     (launch,) = read_campaign(service.results / job["result"]).launches
     for pair in zip(stretches[::2], stretches[1::2], strict=True):
         found = {
-            watched: math.log(median([line.wall_seconds for line in launch.timed if begun <= line.time < ended]))
+            watched: math.log(
+                median([line.wall_seconds for line in launch.timed_iterations if begun <= line.time < ended])
+            )
             for watched, begun, ended in pair
         }
         yield found[False] - found[True]

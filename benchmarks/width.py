@@ -185,20 +185,20 @@ def judge(launch: Launch, made: Size, dropped: float | None) -> Wide:
     RunFailed
         If they do not have it, or a pair of workers did not use the links.
     """
-    if launch.lanes is None or launch.memory is None or launch.line is None or not launch.timed:
+    if launch.lanes is None or launch.memory is None or launch.line is None or not launch.timed_iterations:
         raise RunFailed("the records do not contain transports, memory or iterations")
     for pair in launch.lanes.pairs:
         if not pair.transports or any(not lane.startswith("tcp/") for lane in pair.transports):
             raise RunFailed(
                 f"rank {pair.from_rank} to rank {pair.to_rank} uses {', '.join(pair.transports)} instead of tcp"
             )
-    seen = [exchanged(iteration) for iteration in launch.timed]
+    seen = [exchanged(iteration) for iteration in launch.timed_iterations]
     speeds = _of_workers((each.sent, each.flights) for each in seen)
     shares = _of_workers((each.least(made.link), each.flights) for each in seen)
     return Wide(
         **asdict(made),
         sent=median([median(each.sent) for each in seen]),
-        wall=median([iteration.wall_seconds for iteration in launch.timed]),
+        wall=median([iteration.wall_seconds for iteration in launch.timed_iterations]),
         exchange=median([max(each.exchange) for each in seen]),
         least=median([max(each.least(made.link)) for each in seen]),
         slowest=min(speeds),
@@ -307,7 +307,7 @@ def capacity(bench: Bench) -> float:
 
     with Hosts(2, None) as hosts:
         ran = bench.merge(**options(Size(2, 0, FREE_ROWS), 3), hosts=hosts)
-    seen = [exchanged(iteration) for iteration in ran.campaign.launches[0].timed]
+    seen = [exchanged(iteration) for iteration in ran.campaign.launches[0].timed_iterations]
     return median([sum(each.sent) / max(each.flights) for each in seen])
 
 

@@ -30,7 +30,7 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis import documents
     from merge_bench.analysis.documents import CompareDocument
-    from merge_bench.campaign import Caller, Progress
+    from merge_bench.campaign import CallingProgram, ProgressDisplay
     from merge_bench.campaign.planned_launches import Sweep
     from merge_bench.command.command_campaign import CommandCampaign
     from merge_bench.config.options import RunOptions
@@ -60,7 +60,7 @@ class Result:
             rows = sum(len(launch.probes) for launch in campaign.unrepeated_launches)
             shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.unrepeated_launches)} launches"]
         else:
-            named_runs = zip(campaign.labels, campaign.runs, strict=True)
+            named_runs = zip(campaign.run_labels, campaign.runs, strict=True)
             shown = [_describe_run(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
@@ -182,7 +182,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     with ucx_choice.undo_ucx_choice():
         sweep = load_sweep(given)
         print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch_sweep(sweep, _caller_from_options(options), say_time=False)
+        result, verdict, status = launch_sweep(sweep, _caller_from_options(options), print_estimate=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -191,23 +191,23 @@ def run(*, check: bool = True, **options: object) -> Result:
 
 
 def launch_sweep(
-    sweep: Sweep, caller: Caller, *, quiet: bool = False, say_time: bool = True
+    sweep: Sweep, caller: CallingProgram, *, quiet: bool = False, print_estimate: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
 
-    `quiet`: show no progress; `say_time`: print how long several launches take. Returns the result, the comparison if
-    there is a gate, and the exit status.
+    `quiet`: show no progress; `print_estimate`: print how long several launches take. Returns the result, the
+    comparison if there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
 
     gate = RegressionGate.from_options(sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
-    measure = functools.partial(running.run_sweep, sweep, caller=caller, say_time=say_time)
+    measure = functools.partial(running.run_sweep, sweep, caller=caller, print_estimate=print_estimate)
     return _measure_and_judge(measure, gate, sweep.first_run.plan.launches, quiet=quiet)
 
 
 def launch_command(
-    planned: CommandCampaign, options: RunOptions, caller: Caller, *, quiet: bool = False
+    planned: CommandCampaign, options: RunOptions, caller: CallingProgram, *, quiet: bool = False
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a command's campaign, then check its gate, for the command ``exec``.
 
@@ -229,7 +229,7 @@ def gate_of_command(planned: CommandCampaign, options: RunOptions) -> Regression
 
 
 def _measure_and_judge(
-    measure: Callable[[Progress], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
+    measure: Callable[[ProgressDisplay], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make the `launches` of each run with `measure`, then check the gate."""
     from merge_bench.view.progress import make_progress
@@ -378,9 +378,9 @@ def _as_plain_data(document: Struct) -> Document:
     return plain
 
 
-def _caller_from_options(options: dict[str, object]) -> Caller:
+def _caller_from_options(options: dict[str, object]) -> CallingProgram:
     """The caller for the records of a merge with these options: the command line that would run the same merge."""
-    from merge_bench.campaign import Caller
+    from merge_bench.campaign import CallingProgram
     from merge_bench.config.option import format_command_line, format_option_value
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions
@@ -389,6 +389,6 @@ def _caller_from_options(options: dict[str, object]) -> Caller:
     for key, value in options.items():
         if value is not None and value is not False:
             recorded[key] = value is True or format_option_value(value)
-    return Caller(
+    return CallingProgram(
         [str(Path(__file__).with_name("__main__.py")), "run", *format_command_line(options, OPTIONS)], recorded
     )

@@ -35,7 +35,7 @@ from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
-from merge_bench.records.schema import Cluster, SizeRange, Worker
+from merge_bench.records.schema import Cluster, UcxProtocolRange, Worker
 
 _thread = threading.local()
 
@@ -127,7 +127,7 @@ class QueueExchange(Exchange):
                 return self._arrived[peer].get(timeout=0.05)
         raise RunFailed(f"rank {self.rank} received nothing from rank {peer} for {self._timeout:.0f} s")
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def endpoints(self) -> dict[int, tuple[list[str], list[UcxProtocolRange]]]:
         """For each other worker, the one lane to it and no protocols."""
         return {peer: (["self/memory"], []) for peer in self.peers}
 
@@ -147,7 +147,7 @@ class _ThreadSession(cluster_session.Session):
         super().__init__(*session_arguments)
         self._failures, self._event_lock = failures, threading.Lock()
 
-    def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
+    def start_cluster(self, *, load_merge_libraries: bool = True, exchange: str | None = None) -> None:
         """Make a thread for each worker, and describe each of them as this process."""
         if not self.plan.data_plane.exchanges_by_workers or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
@@ -157,7 +157,7 @@ class _ThreadSession(cluster_session.Session):
         for rank in range(self.plan.workers):
             name = f"worker-{rank}"
             member = LaunchedWorker(rank, f"inproc://{rank}", name, facts.host, facts.pid)
-            description = Worker.of(rank, name, facts)
+            description = Worker.from_process_facts(rank, name, facts)
             if name in commands:
                 environment = {**description.environment, **commands[name].environment}
                 description = replace(description, environment=environment)
@@ -166,15 +166,15 @@ class _ThreadSession(cluster_session.Session):
 
     def _deliver(self, message: Mapping[str, Any]) -> None:
         with self._event_lock:
-            self._handle_event((time.time(), message))
+            self._handle_worker_event((time.time(), message))
 
-    def _cluster_record(self) -> Cluster:
+    def _make_cluster_record(self) -> Cluster:
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler="inproc://")
 
-    def find_cause(self, error: Exception) -> MergeBenchError | None:
+    def find_process_failure(self, error: Exception) -> MergeBenchError | None:
         """Returns None: there are no processes whose end could be the cause of a problem."""
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         """Stop everything that waits on the workers."""
         if self._workers is not None:
             self._workers.abort_workers("the run is ending")

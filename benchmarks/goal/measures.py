@@ -191,7 +191,7 @@ def sizes(available: int) -> list[int]:
 def launch(bench: Bench) -> Values:
     """Seconds from the start of the process to the beginning of the first timed iteration."""
     ran = bench.merge(chunk="1e6", workers=WORKERS, iterations=5, warmup=1)
-    line = ran.campaign.launches[0].timed[0]  # its time is that at which the iteration had ended
+    line = ran.campaign.launches[0].timed_iterations[0]  # its time is that at which the iteration had ended
     return {targets.LAUNCH.name: line.time - line.wall_seconds - ran.began}
 
 

@@ -50,7 +50,7 @@ def run(job: Job) -> Outcome:
 def outcome(document: Document) -> Outcome:
     """The answer in a run's document and records: all timed iterations of its one launch."""
     launches = read_campaign(document["records"]).launches
-    walls = [iteration.wall_seconds for launch in launches for iteration in launch.timed]
+    walls = [iteration.wall_seconds for launch in launches for iteration in launch.timed_iterations]
     peaks = [worker["peak"] for worker in document["peak_memory_bytes"]["per_worker"]]
     peak = sum(peaks) if peaks and None not in peaks else None
     return Outcome("merge_bench", merge_bench.__version__, walls, document["result_rows"], document["verified"], peak)

@@ -95,7 +95,7 @@ def complete_launches(run: Run) -> tuple[Launch, ...]:
     A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed. Of a
     command only complete launches count: one that ended with the wrong status, or failed a check, has no figures.
     """
-    measured = tuple(launch for launch in run.launches if launch.timed)
+    measured = tuple(launch for launch in run.launches if launch.timed_iterations)
     complete = tuple(launch for launch in measured if launch.complete)
     return complete if complete or run.plan.command is not None else measured
 
@@ -108,13 +108,13 @@ def median_or_none(values: Iterable[float | None]) -> float | None:
 
 def iteration_values(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
     """The values of `figure` in all timed iterations in which it was measured."""
-    measured = (figure(launch, iteration) for launch in launches for iteration in launch.timed)
+    measured = (figure(launch, iteration) for launch in launches for iteration in launch.timed_iterations)
     return [number for number in measured if number is not None]
 
 
 def launch_median(launch: Launch, figure: IterationFigure) -> float | None:
     """The median of `figure` over the timed iterations of one launch."""
-    return median_or_none(figure(launch, iteration) for iteration in launch.timed)
+    return median_or_none(figure(launch, iteration) for iteration in launch.timed_iterations)
 
 
 def launch_medians(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
@@ -135,9 +135,9 @@ def verification_state(run: Run, counted_launches: Sequence[Launch]) -> Verifica
     """
     if any(not check.ok for launch in run.launches for check in launch.verifications):
         return VerificationState.WRONG
-    if run.verify == "off":
+    if run.verification_mode == "off":
         return VerificationState.OFF
-    if run.imported:
+    if run.is_imported:
         return VerificationState.IMPORTED
     if counted_launches and all(
         _iterations_to_check(run, launch) <= {c.after for c in launch.verifications} for launch in counted_launches
@@ -148,8 +148,8 @@ def verification_state(run: Run, counted_launches: Sequence[Launch]) -> Verifica
 
 def _iterations_to_check(run: Run, launch: Launch) -> set[int | None]:
     """The iterations after which the plan asks for a check in `launch`; ``None`` stands for the warm-up."""
-    indices = {iteration.index for iteration in launch.timed}
-    if run.verify == "every":
+    indices = {iteration.index for iteration in launch.timed_iterations}
+    if run.verification_mode == "every":
         return set(indices)
     last = max(indices, default=0)
     warm_up: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
@@ -168,7 +168,7 @@ def throughput(launch: Launch, iteration: IterationLine) -> float | None:
     """
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
-    if launch.line is None or launch.of_command:
+    if launch.line is None or launch.is_of_command:
         return None
     return data_rate(launch.line.data_bytes, iteration.wall_seconds)
 
@@ -431,7 +431,7 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
             hosts.setdefault(worker.rank, worker.host)
         for peak in launch.memory.workers if launch.memory is not None else ():
             memory.setdefault(peak.rank, []).append(peak)
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             for part in iteration.workers:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
@@ -485,7 +485,7 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
     """The bytes that each rank sent to others in all timed iterations; 0: it had no rows to send."""
     sent: Counter[int] = Counter()
     for launch in launches:
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             for worker in iteration.workers:
                 if worker.sent_bytes is not None:
                     sent[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
@@ -496,7 +496,7 @@ def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], Wor
     """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             for pair in iteration.pairs:
                 by_pair.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {

@@ -256,7 +256,7 @@ class ExchangeComparison:
 def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeComparison | None:
     """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
-    timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
+    timed = [each for launch in launches for each in launch.timed_iterations if _is_fully_measured(each)]
     if not find_recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     # a parcel is what one worker sends to one other of one frame

@@ -16,7 +16,7 @@ from merge_bench.analysis.aggregate import VerificationState, complete_launches,
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import CHOOSING_UCX
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, CommandPlan, Run, Table, label_runs
+from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, CommandPlan, RecordedTable, Run, label_runs
 from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")
@@ -118,7 +118,7 @@ def problem_values(run: Run) -> dict[str, object]:
     for name, text in run.unreadable_options.items():
         if _defines_merge_problem(name):
             values["workload name" if name == "workload" else name] = f"unreadable: {text}"
-    for name in [name for name, value in values.items() if isinstance(value, Table)]:
+    for name in [name for name, value in values.items() if isinstance(value, RecordedTable)]:
         values |= _table_identity(name, values[name])
     return {name: value for name, value in values.items() if value is not None}
 
@@ -126,7 +126,7 @@ def problem_values(run: Run) -> dict[str, object]:
 def _command_problem_values(command: CommandPlan) -> dict[str, object]:
     """The command as one line, its metrics in the order of their names, and its checks; all commands have the three."""
     metrics = (f"{each.name} ({', '.join(filter(None, (each.unit, each.better)))})" for each in command.metrics)
-    return {"command": command.line, "metrics": sorted(metrics), "checks": list(command.checks)}
+    return {"command": command.shell_line, "metrics": sorted(metrics), "checks": list(command.checks)}
 
 
 _COMMAND_PROBLEM = frozenset(("argv", "metrics", "checks"))
@@ -278,7 +278,7 @@ class ComparedRun:
     @property
     def has_complete_launch(self) -> bool:
         """Whether the run has a complete launch."""
-        return any(launch.complete and launch.timed for launch in self.run.launches)
+        return any(launch.complete and launch.timed_iterations for launch in self.run.launches)
 
     @cached_property
     def failed_launches(self) -> int:

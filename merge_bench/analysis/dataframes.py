@@ -67,10 +67,10 @@ def command_rows(campaign: Campaign) -> Rows:
         verification = verification_state(run, aggregate.complete_launches(run)).value
         for launch in run.launches:
             cells = _launch_cells(campaign, run, launch) | {
-                "command": command.line,
+                "command": command.shell_line,
                 "failure": launch.failures[0].code if launch.failures else None,
                 "verification": verification,
-                "time_unix_seconds": launch.timed[0].time if launch.timed else None,
+                "time_unix_seconds": launch.timed_iterations[0].time if launch.timed_iterations else None,
             }
             measured = {_metric_column(metric): metric.launch_value(launch) for metric in metrics}
             yield {name: cells[name] for name in COMMAND_COLUMNS if name in cells} | measured
@@ -89,7 +89,7 @@ def iteration_rows(campaign: Campaign) -> Rows:
         yield from command_rows(campaign)
         return
     for run, launch in _runs_with_launches(campaign):
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             yield _launch_cells(campaign, run, launch) | {
                 "iteration": iteration.index,
                 "wall_seconds": iteration.wall_seconds,
@@ -103,7 +103,7 @@ def worker_rows(campaign: Campaign) -> Rows:
     """A row for every worker in every timed iteration."""
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             frames = aggregate.frames_sent(iteration.workers)
             for worker in iteration.workers:
                 bandwidth = aggregate.worker_bandwidth(worker, frames)
@@ -157,7 +157,7 @@ def launch_rows(campaign: Campaign) -> Rows:
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
         yield _launch_cells(campaign, run, launch) | {
             "failure": launch.failures[0].code if launch.failures else None,
-            "iterations": len(launch.timed),
+            "iterations": len(launch.timed_iterations),
             "wall_seconds": aggregate.launch_median(launch, aggregate.wall_seconds),
             "throughput": aggregate.launch_median(launch, aggregate.throughput),
             "bandwidth": aggregate.launch_median(launch, aggregate.bandwidth),
@@ -221,7 +221,7 @@ def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
     rows = iteration_rows(campaign)
     for run in campaign.runs:
         plan, verification = run.plan, verification_state(run, aggregate.complete_launches(run)).value
-        timed = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
+        timed = [(launch, iteration) for launch in run.launches for iteration in launch.timed_iterations]
         for launch, iteration in timed:
             yield next(rows) | {
                 "how": plan.how,
@@ -281,6 +281,6 @@ def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any
         "question": run.plan.question or None,
         "workers": run.plan.workers,
         "launch": launch.index,
-        "block": launch.block,
+        "block": launch.block_index,
         "complete": launch.complete,
     }

@@ -244,7 +244,7 @@ def warnings_of_run(
     traffic = [caution for launch in judged for caution in traffic_contradiction_warnings(launch)]
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
-    name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
+    name = campaign.run_labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted_launches if launch.lanes]
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
     from_figures = itertools.chain(
@@ -308,9 +308,9 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
     run, launch = place
     where = f" in launch {launch.index}" if sum(each.planned_launches for each in runs) > 1 else ""
     if run.plan.command is not None:
-        how_far = "" if launch.timed else " before the command ended"
+        how_far = "" if launch.timed_iterations else " before the command ended"
         return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
-    planned, timed = run.plan.iterations, len(launch.timed)
+    planned, timed = run.plan.iterations, len(launch.timed_iterations)
     if not timed:
         how_far = (
             " before its first timed iteration" if where else " before the first iteration, so nothing was measured"
@@ -326,7 +326,7 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
 def _missing_measurements_text(run: Run, launch: Launch) -> str:
     """The end of a sentence that lists what a launch did not measure after its iterations; empty if nothing."""
     plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
-    proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
+    proven = run.verification_mode == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
         *([] if proven else ["the check of the result"]),
         *(["the link limit"] if sends and plan.link_rounds and launch.link is None else []),
@@ -362,7 +362,7 @@ def _failure_warnings(run: Run) -> Iterator[Caution]:
     complete = sum(launch.complete for launch in run.launches)
     if complete:
         source = f"the numbers are from the {plural(complete, 'complete launch')}"
-    elif any(launch.timed for launch in run.launches) and run.plan.command is None:
+    elif any(launch.timed_iterations for launch in run.launches) and run.plan.command is None:
         source = "the numbers are from before the failure"
     else:
         source = "nothing was measured" if run.plan.command is None else "none is complete, so there are no numbers"
@@ -452,9 +452,11 @@ def _rank_label(rank: int, host: str, config_name: str) -> str:
 def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
     """A warning that names the iterations with outlying times; `several`: name their configs too."""
     flagged = [
-        (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
+        (f"{launch.index} ({launch.run_key[0]})" if several and launch.run_key else str(launch.index), iteration.index)
         for launch in launches
-        for iteration, far in zip(launch.timed, outlier_flags([i.wall_seconds for i in launch.timed]), strict=True)
+        for iteration, far in zip(
+            launch.timed_iterations, outlier_flags([i.wall_seconds for i in launch.timed_iterations]), strict=True
+        )
         if far
     ]
     if flagged:

@@ -16,7 +16,15 @@ from merge_bench.config.check import Conflict, VariableState
 from merge_bench.errors import Caution
 from merge_bench.host.doctor import Finding
 from merge_bench.host.pinning import Binding
-from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, PlanOptions, SizeRange
+from merge_bench.records.schema import (
+    SCHEMA,
+    Config,
+    FailureLine,
+    ImportSource,
+    PhaseSeconds,
+    PlanOptions,
+    UcxProtocolRange,
+)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -219,7 +227,7 @@ class Protocols(msgspec.Struct, frozen=True, kw_only=True):
     """The protocols that UCX uses between `pairs` of ranks, by kind of memory and message size."""
 
     pairs: list[tuple[int, int]]
-    ranges: list[SizeRange]
+    ranges: list[UcxProtocolRange]
 
 
 class DeviceBytes(msgspec.Struct, kw_only=True):
@@ -364,7 +372,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     wall_seconds: Spread
     throughput_bytes_per_second: Spread
     bandwidth_bytes_per_second: Bandwidth
-    phases_seconds: Phases
+    phases_seconds: PhaseSeconds
     bottleneck: Bottleneck | None
     link: Link | None
     memory_rate: MemoryRate | None
@@ -373,7 +381,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     protocols: list[Protocols]
     traffic: list[Traffic]
     peak_memory_bytes: Memory
-    imported: ImportedFrom | None
+    imported: ImportSource | None
     warnings: list[Caution]
     error: Failure | None
     measured: Measured = Measured()
@@ -485,7 +493,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
 class Pair(PairTransports, frozen=True, kw_only=True):
     """The transports and protocols that UCX selected from one worker to another."""
 
-    protocols: list[SizeRange]
+    protocols: list[UcxProtocolRange]
 
 
 class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):

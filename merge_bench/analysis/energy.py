@@ -100,13 +100,13 @@ def _joules_per_merge(launch: Launch, power: GpuPower | HostPower, least_seconds
     """Joules of one merge on a GPU or on the processors of a host; None if unknown."""
     if power.joules is None or _why_energy_not_counted(launch, power.seconds, least_seconds) is not None:
         return None
-    return power.joules / len(launch.timed)
+    return power.joules / len(launch.timed_iterations)
 
 
 def _why_energy_not_counted(launch: Launch, seconds: float, least_seconds: float) -> str | None:
     """Why the energy between two readings `seconds` apart is not the energy of the merges; None if it is."""
-    merging = sum(iteration.wall_seconds for iteration in launch.timed)
-    if not launch.timed or merging < least_seconds:
+    merging = sum(iteration.wall_seconds for iteration in launch.timed_iterations)
+    if not launch.timed_iterations or merging < least_seconds:
         return f"the timed iterations took {merging:.2g} s, less than the {least_seconds:g} s that the counters need"
     if merging < COVERED * seconds:
         return f"merges took only {merging / seconds:.0%} of the time between the two readings of the counters"

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import Row, median_and_range
+from merge_bench.records.campaign import ProbeRow, median_and_range
 from merge_bench.records.results_folder import ResultsFolder
 
 FOLDER = Path(__file__).with_name("published_data").resolve()
@@ -150,7 +150,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
     raise UsageError(f"there is no published dataset {name!r}; choose from {listed}")
 
 
-def network_rows(name: str) -> list[Row]:
+def network_rows(name: str) -> list[ProbeRow]:
     """The valid rows of a published network dataset, by series and message size."""
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
@@ -193,7 +193,7 @@ def _read_csv_lines(data: Dataset) -> Iterator[Mapping[str, str]]:
         yield from csv.DictReader(stream)
 
 
-def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
+def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> ProbeRow:
     """The row of one message size: the mean, and the least and greatest values of ranks where published."""
     same, first = data.series[series], lines[0]
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
@@ -204,7 +204,7 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
 
     seconds, seconds_range = median_and_range([first_number("seconds", "mean")])
     bandwidth, bandwidth_range = median_and_range([first_number("bytes_per_second", "mean")])
-    return Row(
+    return ProbeRow(
         probe=data.probe or "",
         test=same.test,
         method=data.tool or data.method,

@@ -16,7 +16,7 @@ from merge_bench.analysis.diagnostics import first_core_shortage
 from merge_bench.analysis.energy import merge_energy
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import Phases
+from merge_bench.records.schema import PhaseSeconds
 
 
 def summarize_campaign(campaign: Campaign) -> documents.Document:
@@ -58,7 +58,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
             per_worker=[worker.bandwidth for worker in workers],
             spread=_figure_spread(launches, aggregate.bandwidth),
         ),
-        phases_seconds=Phases(**phases),
+        phases_seconds=PhaseSeconds(**phases),
         bottleneck=bottleneck.find_bottleneck(run, launches, workers, link, memory_rate),
         link=link,
         memory_rate=memory_rate,
@@ -77,7 +77,7 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         measured=documents.Measured(
             launches=len(launches),
             planned_launches=run.planned_launches,
-            iterations=sum(len(launch.timed) for launch in launches),
+            iterations=sum(len(launch.timed_iterations) for launch in launches),
             warmup=sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}),
             data_bytes=line.data_bytes if line and command is None else None,
             protocol=line.cluster.protocol if line else run.plan.protocol,
@@ -168,7 +168,7 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
 def _result_row_count(launches: Sequence[Launch]) -> int | None:
     """The number of rows of the merged table, as the workers or else the verification counted them; None: unknown."""
     for launch in reversed(launches):
-        for iteration in reversed(launch.timed):
+        for iteration in reversed(launch.timed_iterations):
             rows = [worker.result_rows for worker in iteration.workers]
             if rows and None not in rows:
                 return sum(row for row in rows if row is not None)

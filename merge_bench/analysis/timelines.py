@@ -14,7 +14,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.timeline import (
-    Batch,
+    MessageBatch,
     Timeline,
     TimelineIteration,
     WorkerTimeline,
@@ -104,7 +104,7 @@ def _last_barrier_exit_seconds(iteration: TimelineIteration, hosts: Sequence[str
     return max(opening_barrier_exit_seconds(worker) for worker in iteration.workers if hosts[worker.rank] == host)
 
 
-def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
+def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, MessageBatch, int, MessageBatch]]:
     """Each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
@@ -129,7 +129,7 @@ def iteration_to_draw(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, Ti
         for aligned in read_aligned_timelines(campaign)
         if aligned.launch.index in indices and wall is not None
         for iteration in aligned.timeline.iterations
-        for each in aligned.launch.timed
+        for each in aligned.launch.timed_iterations
         if each.index == iteration.index
     ]
     if not candidates:

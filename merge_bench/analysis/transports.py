@@ -19,7 +19,7 @@ from merge_bench.analysis.documents import DeviceBytes, PairTransports, Protocol
 from merge_bench.config import allowed_transports
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch
-from merge_bench.records.schema import HostTraffic, LanePair, LanesLine, SizeRange
+from merge_bench.records.schema import HostTraffic, LanesLine, UcxProtocolRange, WorkerPairLanes
 from merge_bench.units import format_bytes
 
 LEAST_BYTES = 4 << 20  # that a host's ranks must have sent; below this control messages weigh too much
@@ -64,7 +64,7 @@ def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[Protocols]:
 
     Where launches differ, a pair is in several entries.
     """
-    pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
+    pairs_of: dict[tuple[UcxProtocolRange, ...], set[tuple[int, int]]] = {}
     for line in lanes_lines:
         tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
@@ -116,7 +116,7 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
         return
     hosts = {worker.rank: worker.host for worker in launch.line.workers}
     sent: Counter[tuple[int, int]] = Counter()
-    for iteration in launch.timed:
+    for iteration in launch.timed_iterations:
         for pair in iteration.pairs:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
     expected = _expected_traffic_by_host(launch.lanes, sent, hosts)
@@ -126,7 +126,7 @@ def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
             yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
-def carriers_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tuple[str, str]]:
+def carriers_of_pair(pair: WorkerPairLanes, lanes_line: LanesLine) -> set[tuple[str, str]]:
     """The transports, each with its device, that may carry the messages from one rank to another."""
     ranges = lanes_line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
@@ -187,7 +187,9 @@ def _joined_names(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def staged_memory_warnings(pairs: Sequence[LanePair], protocols: Sequence[Sequence[SizeRange]]) -> list[Caution]:
+def staged_memory_warnings(
+    pairs: Sequence[WorkerPairLanes], protocols: Sequence[Sequence[UcxProtocolRange]]
+) -> list[Caution]:
     """One warning about the pairs of workers between which UCX copies GPU memory through the host; [] if none.
 
     Only the largest messages count: small ones are copied on purpose.

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Caller:
-    """The program that runs a campaign.
+class CallingProgram:
+    """The program that runs a campaign, such as a command or a notebook, with what it contributes.
 
     `argv`, `options`: the command line and its options, which the records keep. `signals`: returns a context manager
     that turns signals into an orderly end of the campaign. `surround`: returns a context manager around the launches;
@@ -41,14 +41,14 @@ class Caller:
     look: FinishMeasurement | None = None
 
 
-UNTOUCHED = Caller()
+UNTOUCHED = CallingProgram()
 """A calling program, such as a notebook, whose signal handlers and file descriptors stay unchanged."""
 
 
-class Progress:
-    """Receives the progress of a campaign; shows nothing, as its subclasses do.
+class ProgressDisplay:
+    """The base class of displays of a campaign's progress; this one shows nothing.
 
-    `rest`: the seconds that the launches after this one will take; None: unknown.
+    `rest`: the estimated seconds of all launches after the present one; None: unknown.
     """
 
     rest: float | None = 0.0
@@ -63,10 +63,10 @@ class Progress:
         """Clear the display; a second call does nothing."""
 
 
-class LabelledProgress(Progress):
-    """Shows progress with another `Progress`, and the launch's label before each phase."""
+class LabelledProgress(ProgressDisplay):
+    """Shows progress on another `ProgressDisplay`, with the label of the launch before each phase."""
 
-    def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
+    def __init__(self, progress: ProgressDisplay, label: str, rest: float | None = None) -> None:
         self._progress, self._label = progress, label
         progress.rest = rest
 
@@ -83,11 +83,14 @@ class LabelledProgress(Progress):
 @functools.cache
 def options_of_run() -> tuple[Option, ...]:
     """Every option of `run`, with the allowed values and help of its registry."""
-    return tuple(map(add_registry_values, OPTIONS))
+    return tuple(map(add_allowed_values, OPTIONS))
 
 
-def add_registry_values(option: Option) -> Option:
-    """Add the allowed values and help of its registry to an option; options without registry stay unchanged."""
+def add_allowed_values(option: Option) -> Option:
+    """Return an option with the names that its registry allows, such as those of the engines, and with their help.
+
+    Options without a registry stay unchanged.
+    """
     if option.key == "engine":
         return option.with_values(engines.engine_choices(), engines.engine_help())
     if option.key == "exchange":

@@ -11,8 +11,8 @@ from distributed import Client
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST
-from merge_bench.campaign import Progress
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
@@ -31,11 +31,11 @@ from merge_bench.records.writer import CampaignWriter
 class Session:
     """The Dask cluster of one launch: starts its processes, calls functions on its workers, and ends the processes.
 
-    `descriptions`: of each worker and its machine, by rank. `topic`: the Dask topic to which workers send events.
-    `lanes`: the record of the UCX lanes between workers that was written last.
+    `descriptions`: each worker and its machine, by rank. `topic`: the Dask topic to which workers send events. `lanes`:
+    the latest record of the UCX lanes between workers.
     """
 
-    def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int = 0) -> None:
+    def __init__(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch: int = 0) -> None:
         self.job, self.writer, self.progress, self.launch = job, writer, progress, launch
         self.plan, self.settings = job.prepared.plan, job.prepared.settings
         self.launcher = make_launcher(self.settings)
@@ -61,10 +61,11 @@ class Session:
 
     # -- starting and ending the cluster
 
-    def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
+    def start_cluster(self, *, load_merge_libraries: bool = True, exchange: str | None = None) -> None:
         """Start the processes, wait for the workers, give them ranks, and have them load their libraries.
 
-        `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
+        `load_merge_libraries`: whether workers load the libraries of the plan's merge; `exchange`: the data plane whose
+        libraries they load otherwise.
         """
         self.progress.show_phase("launching")
         here = launchers()[self.settings.launcher].starts_here
@@ -78,28 +79,28 @@ class Session:
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
         self.progress.show_phase("waiting for workers")
-        self._gather_workers(up_by)
+        self._wait_for_workers(up_by)
         self.progress.show_phase("loading libraries")
-        if merges and self.plan.data_plane.exchanges_by_workers:
+        if load_merge_libraries and self.plan.data_plane.exchanges_by_workers:
             exchange = self.plan.exchange
-        self._describe_workers(self.plan.engine if merges else None, exchange)
+        self._load_worker_libraries(self.plan.engine if load_merge_libraries else None, exchange)
         check_ucx_folder(self.descriptions, self.settings.ucx_origin)
         check_same_ucx_release(self.descriptions)
-        for caution in host_warnings(self.launcher, self.plan, self.settings):
+        for caution in slow_host_warnings(self.launcher, self.plan, self.settings):
             self.record_warning(caution)
         if not self.launcher.owns_processes:
             check_worker_variables(self.descriptions, self.settings.environment)
-        check_memory(self.plan, self.descriptions)
+        check_data_fits_in_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_gpu_memory_pools(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
-        self._client.subscribe_topic(self.topic, self._handle_event)
+        self._client.subscribe_topic(self.topic, self._handle_worker_event)
         if look is not None:
             other = look()
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
-    def find_cause(self, error: Exception) -> MergeBenchError | None:
-        """The error that names the process whose end caused an `error` that Dask raised; None if no process ended."""
+    def find_process_failure(self, error: Exception) -> MergeBenchError | None:
+        """Return the failure of the process whose end caused an `error` that Dask raised; None if no process ended."""
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
@@ -109,7 +110,7 @@ class Session:
             return reason
         return None
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         """Close the client and end the processes; if the launch did not succeed, end the processes first."""
         self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
@@ -125,15 +126,18 @@ class Session:
     # -- between start and end
 
     def register_event_handler(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
-        """Have `handler` called, in a thread of the client, with every event of this name; its error ends the wait."""
+        """Have `handler` called with every event of this name that a worker sends.
+
+        It is called in a thread of the Dask client; an error that it raises ends the wait for the workers.
+        """
         self._handlers[name] = handler
 
-    def connect_workers(self, addresses: Sequence[bytes]) -> float:
-        """Connect every worker with every other, and record the settings of each worker's UCX in its description.
+    def connect_workers(self, ucx_addresses: Sequence[bytes]) -> float:
+        """Connect every worker with every other; returns the longest round trip of a barrier, in seconds.
 
-        `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
+        `ucx_addresses`: the UCX address of each rank. The settings of each worker's UCX are added to its description.
         """
-        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, addresses)
+        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, ucx_addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -142,10 +146,10 @@ class Session:
 
     def record_warning(self, caution: Caution) -> None:
         """Write a warning about this launch to the records."""
-        self.writer.write(WarningLine.of(caution, self.launch))
+        self.writer.write(WarningLine.from_caution(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
-        """Write the record of this launch, which makes the folder readable as a result.
+        """Write the launch line to the records, after which the campaign's folder can be read as a result.
 
         `data_bytes`, `rows`: the size of both input frames, summed over all workers.
         """
@@ -154,7 +158,7 @@ class Session:
             config=self.job.config,
             plan=self.job.plan,
             block=self.job.block,
-            cluster=self._cluster_record(),
+            cluster=self._make_cluster_record(),
             workers=self.descriptions,
             data_bytes=data_bytes,
             rows=rows,
@@ -163,7 +167,7 @@ class Session:
         )
         self.writer.write(line)
 
-    def _cluster_record(self) -> Cluster:
+    def _make_cluster_record(self) -> Cluster:
         client = self.workers.client
         port = self.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
@@ -172,8 +176,8 @@ class Session:
 
     # -- the steps of a start
 
-    def _gather_workers(self, deadline: float) -> None:
-        """Wait for the workers, give them ranks, and install the plugin that merges on them."""
+    def _wait_for_workers(self, deadline: float) -> None:
+        """Wait until all workers have connected, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
         places = scheduler_client.wait_for_workers(
@@ -188,12 +192,12 @@ class Session:
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
 
-        def order(address: str) -> tuple[str, int, str]:
+        def address_sort_key(address: str) -> tuple[str, int, str]:
             host, name = places[address]
             digits = "".join(character for character in name if character.isdigit())
             return "" if owned else host, int(digits or 0), name
 
-        chosen = sorted(places, key=order)
+        chosen = sorted(places, key=address_sort_key)
         placed = self.launcher.hosts_by_role()
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
@@ -201,18 +205,20 @@ class Session:
         calls.watch.start(calls.members)
         calls.wait_for_coroutine(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
-    def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
+    def _load_worker_libraries(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
         facts = calls.run_on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
-        self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
+        self.descriptions = [
+            Worker.from_process_facts(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)
+        ]
         calls.members = [
             LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
         calls.watch.start(calls.members)
 
-    def _handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def _handle_worker_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
         match message["event"]:
             case "out-of-memory":
@@ -229,14 +235,14 @@ class Session:
                     self.workers.wake_wait()
 
 
-def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
-    """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
+def slow_host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+    """Warnings about conditions on hosts that make UCX slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
     return launcher.host_warnings(settings)
 
 
-def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
+def check_data_fits_in_memory(plan: Plan, workers: Sequence[Worker]) -> None:
     """Raise UsageError if the plan's data does not fit into the memory that the workers left available on a host."""
     for host in {each.host for each in workers}:
         here = [each.hardware.available_bytes or 0 for each in workers if each.host == host]

@@ -32,7 +32,7 @@ from merge_bench.records.schema import IterationLine, MemoryLine
 
 
 def measure_dask_baseline(session: Session) -> None:
-    """Merge with `dask.dataframe` as the plan says, and record the times, verdicts and memory of the merges."""
+    """Merge with `dask.dataframe` as the session's plan says, and record times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
     tables = make_input_tables(session)
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
@@ -43,12 +43,12 @@ def measure_dask_baseline(session: Session) -> None:
         record_setting_differences(session)
         for index in range(plan.warmup):
             session.progress.show_phase("warming up")
-            merge.merge_once(index, last=index == plan.warmup - 1)
+            merge.merge_once(index, is_last=index == plan.warmup - 1)
         session.progress.show_phase("merging")
         power = contextlib.ExitStack()  # closed before the last result is verified
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
-            merge.merge_once(index, power.close, last=index == plan.iterations - 1)
+            merge.merge_once(index, power.close, is_last=index == plan.iterations - 1)
     session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.report_memory)))
     session.workers.run_on_all(worker.close_launch)
 
@@ -65,42 +65,47 @@ class _DaskMerge:
         kept = dask_steps.may_have_rows_without_key(tables.fields, session.plan)
         self._without_key = self._make_partitions(dask_steps.make_baseline_rows_without_key) if kept else []
 
-    def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
+    def merge_once(self, index: int, after_last_merge: Callable[[], None] | None = None, *, is_last: bool) -> None:
         """Make one timed and recorded merge; returns when Dask has released the result.
 
-        `after_last`: called after the last merge, before its result is verified; None: this is a warm-up.
+        `after_last_merge`: called after the last timed merge, before its result is verified; None: this merge is a
+        warm-up.
         """
-        wait_until_result_released(self._session, self._merge_and_record(index, after_last, last=last))
+        wait_until_result_released(self._session, self._merge_and_record(index, after_last_merge, is_last=is_last))
 
-    def _merge_and_record(self, index: int, after_last: Callable[[], None] | None, *, last: bool) -> list[Any]:
+    def _merge_and_record(self, index: int, after_last_merge: Callable[[], None] | None, *, is_last: bool) -> list[Any]:
         """Merge, and record time and verdict; returns the Dask keys of the result, which nothing refers to any more."""
-        session, plan, warmup = self._session, self._session.plan, after_last is None
+        session, plan, warmup = self._session, self._session.plan, after_last_merge is None
         start = time.perf_counter()
         result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
         session.workers.wait_for_futures(result, members=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
         self._record.write_iteration(line)
-        if last and after_last is not None:
-            after_last()
-        if plan.verify == "every" or (last and plan.verify != "off"):
+        if is_last and after_last_merge is not None:
+            after_last_merge()
+        if plan.verify == "every" or (is_last and plan.verify != "off"):
             checks = self._check_result_partitions(dask_steps.check_result_partition, zip(result))
             self._record.write_verdict(None if warmup else index, checks)
-        if plan.write_result is not None and last and not warmup:
+        if plan.write_result is not None and is_last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
             checks = self._check_result_partitions(dask_steps.write_and_check_result_partition, numbered)
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
-    def _check_result_partitions(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
-        """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
+    def _check_result_partitions(
+        self, check_function: Callable[..., Check], partition_arguments: Iterable[tuple[Any, ...]]
+    ) -> list[Check]:
+        """Call `check_function` on workers, once with each of `partition_arguments`; returns the checks."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
-        checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
+        checks = [
+            submit(check_function, *given, fields, pure=False, workers=self._addresses) for given in partition_arguments
+        ]
         return self._session.workers.wait_for_results(checks, members=())
 
-    def _make_partitions(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
+    def _make_partitions(self, make_partition: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
-        futures = workers.submit(step, [arguments for _ in workers.members])
+        futures = workers.submit(make_partition, [arguments for _ in workers.members])
         workers.wait_for_futures(futures)
         return futures
 
@@ -125,14 +130,14 @@ class _DaskMerge:
         return result
 
 
-async def _await_ignoring_errors(answer: Awaitable[object]) -> None:
-    """Await `answer` and ignore its errors: after a failure, the scheduler itself may have ended."""
+async def _await_ignoring_errors(awaitable: Awaitable[object]) -> None:
+    """Await `awaitable` and ignore its errors: after a failure, the Dask scheduler itself may have ended."""
     with contextlib.suppress(Exception):
-        await answer
+        await awaitable
 
 
 def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> None:
-    """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge."""
+    """Wait until Dask's scheduler has released a result, which it would otherwise return for the next, equal merge."""
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.campaign.campaign import git_state
-from merge_bench.campaign.importers import AUTO, ImportedResult, importers, load_reader
+from merge_bench.campaign.importers import AUTO, ImportedResult, importers, load_format_reader
 from merge_bench.campaign.printed_text import PrintedText
 from merge_bench.config.files import read_regular_file, replace_file
 from merge_bench.config.installation import __version__
@@ -36,8 +36,8 @@ def import_file(file: Path, results: Path, argv: Sequence[str] = (), *, format: 
         problem = f"there is no file {file}" if missing else f"cannot read {file}: {error.strerror}"
         raise UsageError(problem) from error
     text = PrintedText.decode(file, content, " or ".join(importers()) if format == AUTO else format)
-    result = load_reader(recognise_format(text) if format == AUTO else format).read(text)
-    _check_figures(file, result)
+    result = load_format_reader(recognise_format(text) if format == AUTO else format).read(text)
+    _refuse_unrecordable_figures(file, result)
     with CampaignWriter.create(results, file.stem) as writer:
         try:
             with replace_file(writer.logs / file.name) as stream:
@@ -50,7 +50,7 @@ def import_file(file: Path, results: Path, argv: Sequence[str] = (), *, format: 
         return writer.folder
 
 
-def _check_figures(file: Path, result: ImportedResult) -> None:
+def _refuse_unrecordable_figures(file: Path, result: ImportedResult) -> None:
     """Raise UsageError if a figure is beyond what records can hold, so that no reader could read them."""
     for line in result.measurements:
         try:
@@ -61,14 +61,14 @@ def _check_figures(file: Path, result: ImportedResult) -> None:
 
 def recognise_format(text: PrintedText) -> str:
     """Return the name of the importer that recognises `text`; raises UsageError if none does, or several do."""
-    lines = {name: load_reader(name).recognise(text) for name in importers()}
+    lines = {name: load_format_reader(name).find_identifying_line(text) for name in importers()}
     line_numbers = {name: line for name, line in lines.items() if line}
     parts = {part for name in line_numbers for part in importers()[name].includes}
     line_numbers = {name: line for name, line in line_numbers.items() if name not in parts}
     if not line_numbers:
         raise UsageError(
-            f"{text.path} fits none of the formats {', '.join(importers())}{text.error_clause}; --format NAME says"
-            " which one it is"
+            f"{text.path} fits none of the formats {', '.join(importers())}{text.python_error_clause};"
+            " --format NAME says which one it is"
         )
     if len(line_numbers) > 1:
         where = " and ".join(f"{name} (line {line})" for name, line in line_numbers.items())
@@ -88,7 +88,7 @@ def _make_campaign_records(
         configs=[s.Config(name=name, variables=dict(result.variables))],
         plans=[{**result.plan, "verify": IMPORTED}],
         runs=[s.RunKey(config=name, plan=0)],
-        imported_from=s.ImportedFrom(
+        imported_from=s.ImportSource(
             program=result.program,
             file=_replace_undecodable_bytes(str(file)),
             sha256=digest,
@@ -98,7 +98,7 @@ def _make_campaign_records(
         ),
     )
     for caution in result.warnings:
-        yield s.WarningLine.of(caution)
+        yield s.WarningLine.from_caution(caution)
     yield s.LaunchLine(
         launch=0,
         config=name,
@@ -110,9 +110,9 @@ def _make_campaign_records(
     )
     yield from result.measurements
     yield s.LaunchEndLine(launch=0, status=0, seconds=None)
-    yield s.EndLine(status=0)
+    yield s.CampaignEndLine(status=0)
 
 
 def _replace_undecodable_bytes(name: str) -> str:
-    """Replace the bytes of a file name that are no UTF-8, which records cannot hold."""
+    """Replace the bytes of a file name that are not UTF-8, because records cannot hold them."""
     return name.encode("utf-8", "replace").decode("utf-8")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from merge_bench.campaign import Progress
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals
 from merge_bench.config.files import replace_file
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, print_message
@@ -22,59 +22,61 @@ if TYPE_CHECKING:
 
 
 class StartedProcesses(Protocol):
-    """The processes that a launch starts: a Dask cluster, or the ranks of an mpirun."""
+    """The processes that a launch started: a Dask cluster, the ranks of an mpirun, or a command."""
 
-    def find_cause(self, error: Exception) -> MergeBenchError | None:
-        """The error that names the process whose end caused a library's `error`; None if no process ended."""
+    def find_process_failure(self, error: Exception) -> MergeBenchError | None:
+        """Return the failure of the process whose end caused a library's `error`; None if no process ended."""
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         """End every process that was started; `succeeded`: whether the launch did."""
 
 
 @dataclass
 class LaunchOutcome:
-    """The exit status of a launch."""
+    """The outcome of a launch: its exit status, which is that of a failure until the launch has succeeded."""
 
     status: int = RunFailed.exit_status  # until all is known to have gone well
 
 
 def make_launch(
-    job: Job,
+    planned_launch: PlannedLaunch,
     writer: CampaignWriter,
-    progress: Progress,
-    launch: int,
+    progress: ProgressDisplay,
+    launch_index: int,
     use_session: Callable[[Session], None],
     *,
-    merges: bool = True,
+    load_merge_libraries: bool = True,
     exchange: str | None = None,
 ) -> int:
     """Start a cluster, call `use_session` with its session, and stop the cluster; returns the exit status.
 
-    `merges`, `exchange`: the libraries that workers load, as for `Session.start`. A failure is recorded. Every process
-    that was started has ended when this returns.
+    `load_merge_libraries`, `exchange`: as for `Session.start_cluster`. A failure is recorded. Every process that was
+    started has ended when this function returns.
     """
     from merge_bench.campaign.cluster_session import Session
 
-    session = Session(job, writer, progress, launch)
-    session.launcher.checks_host_load = launch == 0
-    with record_launch_outcome(job, writer, launch, session) as outcome:
-        session.start(merges=merges, exchange=exchange)
+    session = Session(planned_launch, writer, progress, launch_index)
+    session.launcher.checks_host_load = launch_index == 0
+    with record_launch_outcome(planned_launch, writer, launch_index, session) as outcome:
+        session.start_cluster(load_merge_libraries=load_merge_libraries, exchange=exchange)
         use_session(session)
     return outcome.status
 
 
 @contextlib.contextmanager
 def record_launch_outcome(
-    job: Job, writer: CampaignWriter, launch: int, processes: StartedProcesses
+    planned_launch: PlannedLaunch, writer: CampaignWriter, launch_index: int, processes: StartedProcesses
 ) -> Iterator[LaunchOutcome]:
-    """End the processes of a launch after the block, and record its failure and its end.
+    """End the processes of a launch when the `with` block ends, and record the launch's failure and end.
 
     An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
     began, outcome = time.monotonic(), LaunchOutcome()
     with signals.ignore_signals():
         try:
-            with end_processes_on_exit(processes, writer, lambda error: _record_failure(job, writer, launch, error)):
+            with end_processes_on_exit(
+                processes, writer, lambda error: _record_failure(planned_launch, writer, launch_index, error)
+            ):
                 yield outcome
             outcome.status = 0
         except MergeBenchError as error:
@@ -82,7 +84,7 @@ def record_launch_outcome(
         finally:
             with contextlib.suppress(RunFailed):
                 seconds = time.monotonic() - began
-                writer.write(LaunchEndLine(launch=launch, status=outcome.status, seconds=seconds))
+                writer.write(LaunchEndLine(launch=launch_index, status=outcome.status, seconds=seconds))
 
 
 @contextlib.contextmanager
@@ -91,7 +93,7 @@ def end_processes_on_exit(
     writer: CampaignWriter,
     record_failure: Callable[[MergeBenchError], None] = lambda error: None,
 ) -> Iterator[None]:
-    """End the processes of a launch after the block, whatever happens in it.
+    """End the processes of a launch when the `with` block ends, whatever happens in it.
 
     A signal interrupts the block, but not the end of processes. `record_failure` is called with the error before any
     process is ended. A library's error is replaced by one of this program, and logs/error.log keeps the original. If a
@@ -114,29 +116,31 @@ def end_processes_on_exit(
             record_failure(signals.Interrupted("interrupted by Ctrl-C"))
             raise
         finally:
-            processes.end(succeeded=succeeded)
+            processes.end_processes(succeeded=succeeded)
 
 
 def _explain_library_error(
     library_error: Exception, processes: StartedProcesses, writer: CampaignWriter
 ) -> MergeBenchError:
-    """The error of this program for a library's error, whose traceback is written to ``logs/error.log``."""
+    """Return an error of this program in place of a library's error, and write the traceback to ``logs/error.log``."""
     name = type(library_error).__name__
     with contextlib.suppress(OSError), replace_file(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(library_error)).encode("utf-8", "backslashreplace"))
     return (
         signals.pending_interruption()
-        or processes.find_cause(library_error)
+        or processes.find_process_failure(library_error)
         or LaunchFailed(f"{name}: {library_error} (logs/error.log has the details)", code="internal-error")
     )
 
 
-def _record_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
+def _record_failure(
+    planned_launch: PlannedLaunch, writer: CampaignWriter, launch_index: int, error: MergeBenchError
+) -> None:
     failure = FailureLine(
-        launch=launch,
-        config=job.config,
-        plan=job.plan,
-        block=job.block,
+        launch=launch_index,
+        config=planned_launch.config,
+        plan=planned_launch.plan,
+        block=planned_launch.block,
         code=error.code,
         message=str(error),
         host=error.host,

@@ -48,8 +48,8 @@ assert total(frame.join(frame, on="key")["key"].to_numpy()) == 36
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What plans depend on of the machine that starts a run; by default, of this machine.
+class MachineResources:
+    """The resources of the machine that starts a run, on which its plan depends; by default, those of this machine.
 
     `environ`: its environment; `gpus`, `cores`: the numbers that processes may use; `memory`: available bytes; `looks`:
     whether tables of benchmarks are generated and running clusters are asked. If not, synthetic tables and two workers
@@ -63,17 +63,20 @@ class Machine:
     looks: bool = True
 
 
-def check_engine(engine: EngineDescription, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
+def check_engine(
+    engine: EngineDescription, environment: Mapping[str, str], gpus: int, *, workers_are_here: bool
+) -> None:
     """Refuse a GPU engine without GPU or package, or with settings that change the order of GPU numbers.
 
-    `here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they are up.
+    `workers_are_here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they
+    are up.
     """
     if not engine.device_memory:
         return
     names = f"--engine {engine.name} and --memory cuda"
-    if here and not gpus:
+    if workers_are_here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
-    if here and engine.missing_package is not None:
+    if workers_are_here and engine.missing_package is not None:
         setup = f"{setup_command('cu13')}, or with a CUDA 12 driver: {setup_command('cu12')}"
         raise UsageError(f"{names} each need the package {engine.missing_package}; run: {setup}")
     for name, order in gpu.IN_ORDER.items():
@@ -82,18 +85,23 @@ def check_engine(engine: EngineDescription, environment: Mapping[str, str], gpus
             raise UsageError(f"{differ}; unset it, or set it to {order}")
 
 
-def check_gpu_count(workers: int, gpus: int, per_gpu: int) -> None:
-    """Refuse more than `per_gpu` workers on each of this machine's GPUs; without GPUs, there is no limit."""
-    if gpus and workers > gpus * per_gpu:
-        needs = f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs"
+def check_gpu_count(workers: int, gpus: int, workers_per_gpu: int) -> None:
+    """Refuse more than `workers_per_gpu` workers on each of this machine's GPUs; without GPUs, there is no limit."""
+    if gpus and workers > gpus * workers_per_gpu:
+        needs = (
+            f"--workers {workers} with --workers-per-gpu {workers_per_gpu} needs {-(-workers // workers_per_gpu)} GPUs"
+        )
         share = f"use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
         raise UsageError(f"{needs}, but only {gpus} can be used; {share}")
 
 
-def check_gpu_parts(workers: int, per_gpu: int) -> None:
-    """Refuse workers on different MIG parts of this machine's GPUs; `per_gpu`: workers on each part."""
+def check_mig_parts(workers: int, workers_per_part: int) -> None:
+    """Refuse workers on MIG parts of this machine's GPUs that cannot exchange data.
+
+    `workers_per_part`: the number of workers on each part.
+    """
     names = gpu.visible_gpu_names()
-    used = dict.fromkeys(visible_gpu_name(names, number // per_gpu) for number in range(workers))
+    used = dict.fromkeys(visible_gpu_name(names, number // workers_per_part) for number in range(workers))
     refuse_unconnected_gpu_parts({name: gpu.gpu_instance_id(name) for name in used}, "workers on this host")
 
 
@@ -145,67 +153,76 @@ def _can_connect_processes(transports: frozenset[str]) -> bool:
     return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
 
 
-def check_tables_fit(
-    spec: TableSpec, workers: int, available: int, how: JoinKind = JoinKind.INNER, sent: Side | None = None
+def check_tables_fit_in_memory(
+    spec: TableSpec,
+    workers: int,
+    available_bytes: int,
+    join_kind: JoinKind = JoinKind.INNER,
+    broadcast_side: Side | None = None,
 ) -> tuple[Caution, ...]:
     """Refuse a merge of tables that does not fit into memory; returns warnings about rows with null keys.
 
-    `available`: bytes of memory; `sent`: the table that is sent whole to every worker. Raises UsageError if the tables
-    and the result need more memory than is available.
+    `available_bytes`: of memory; `broadcast_side`: the table that is sent whole to every worker. Raises UsageError if
+    the tables and the result need more memory than is available.
     """
-    counts, sizes = _count_result_rows(spec, how), table_bytes_by_side(spec)
-    tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, how)
+    counts, sizes = _count_result_rows(spec, join_kind), table_bytes_by_side(spec)
+    tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, join_kind)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
-    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
+    copies: float = TABLE_COPIES * tables
+    if broadcast_side is not None:
+        copies = tables + sizes[broadcast_side.other] + workers * sizes[broadcast_side]
     needed = int(workers * PROCESS_BYTES + copies + result)
-    if needed > available:
+    if needed > available_bytes:
         remedy = "use smaller tables, or keys that repeat less often"
-        if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
-            remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
+        if broadcast_side is not None and workers * sizes[broadcast_side] > TABLE_COPIES * tables:
+            copied = f"the {broadcast_side.value} table to all {workers} workers"
+            remedy = f"use --distribution shuffle, which does not copy {copied}"
         needs = f"a merge with {format_count(counts.rows)} result rows needs about {format_bytes(needed)} of memory"
-        raise UsageError(f"{needs}, but {socket.gethostname()} has {format_bytes(available)}; {remedy}")
+        raise UsageError(f"{needs}, but {socket.gethostname()} has {format_bytes(available_bytes)}; {remedy}")
     return null_key_warnings(spec, counts.keyless)
 
 
 @functools.lru_cache(maxsize=1)
-def _count_result_rows(spec: TableSpec, how: JoinKind) -> ResultCounts:
+def _count_result_rows(spec: TableSpec, join_kind: JoinKind) -> ResultCounts:
     """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
-    return duckdb_reference.count_result_rows(spec, how)
+    return duckdb_reference.count_result_rows(spec, join_kind)
 
 
-def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
+def null_key_warnings(spec: TableSpec, null_key_rows: Mapping[Side, int]) -> tuple[Caution, ...]:
     """A warning with the number of rows that have a null key; none if there are no such rows."""
     counted = [
-        f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
+        f"{format_count(null_key_rows[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
         for side in Side
-        if keyless[side]
+        if null_key_rows[side]
     ]
     if not counted:
         return ()
     floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
     null = "null or NaN" if floats else "null"
-    has = "have" if sum(keyless.values()) > 1 else "has"
+    has = "have" if sum(null_key_rows.values()) > 1 else "has"
     what = f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL"
     return (Caution("null-keys", f"{what}; pandas matches them with each other"),)
 
 
-def check_library_variables(config: Mapping[str, str], surroundings: Mapping[str, str]) -> None:
+def check_library_variables(config_variables: Mapping[str, str], own_environment: Mapping[str, str]) -> None:
     """Refuse variables that make a library end the worker's process, such as ``NUMBA_CPU_FEATURES``.
 
-    `config`: the variables that processes get; `surroundings`: this process's environment. Python's own variables there
-    have not ended this process either, and Polars sets that of its allocator itself when it is imported. Only if one of
-    the libraries has a variable, a child process uses them, which takes a second. Raises UsageError, which names the
-    variables and the last line that the child printed.
+    `config_variables`: the variables that processes get; `own_environment`: this process's environment. Python's own
+    variables there have not ended this process either, and Polars sets that of its allocator itself when it is
+    imported. Only if one of the libraries has a variable, a child process uses them, which takes a second. Raises
+    UsageError, which names the variables and the last line that the child printed.
     """
-    outside = {name: value for name, value in surroundings.items() if not name.startswith(("PYTHON", "_RJEM"))}
+    outside = {name: value for name, value in own_environment.items() if not name.startswith(("PYTHON", "_RJEM"))}
     suspects = {
         name: value
-        for name, value in sorted({**outside, **config}.items())
+        for name, value in sorted({**outside, **config_variables}.items())
         if _LIBRARY_VARIABLES.fullmatch(name) and not (name in THREAD_COUNTS and value.isdecimal() and int(value) > 0)
     }
-    environment = tuple((name, value) for name, value in {**surroundings, **config}.items() if name not in TOKENS)
+    environment = tuple(
+        (name, value) for name, value in {**own_environment, **config_variables}.items() if name not in TOKENS
+    )
     if suspects and (problem := _worker_start_error(environment)):
         names = ", ".join(f"{name}={value}" for name, value in suspects.items())
         raise UsageError(f"a worker would end at its start with {names}: {problem}; correct or leave out")
@@ -213,7 +230,7 @@ def check_library_variables(config: Mapping[str, str], surroundings: Mapping[str
 
 @functools.cache
 def _worker_start_error(environment: tuple[tuple[str, str], ...]) -> str:
-    """How a process that uses the libraries with these variables ended, with its error; empty if it succeeded."""
+    """Use a worker's libraries in a process with these variables; returns how it failed, empty if it succeeded."""
     argv, nothing = [sys.executable, "-P", "-c", _LIBRARY_USE], subprocess.DEVNULL
     try:
         done = subprocess.run(argv, env=dict(environment), stdin=nothing, capture_output=True, timeout=LIBRARY_SECONDS)

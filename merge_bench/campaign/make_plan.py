@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.campaign.machine_checks import (
-    Machine,
+    MachineResources,
     check_engine,
     check_gpu_count,
-    check_gpu_parts,
     check_library_variables,
+    check_mig_parts,
     check_transports,
 )
 from merge_bench.cluster import scheduler_client
@@ -113,11 +113,11 @@ def _refuse_impossible_options(options: RunOptions, environ: Mapping[str, str]) 
         raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
     refuse_launches_of_running_cluster(launcher.name, options.launches)
     if launcher.owns_processes and not launcher.starts_here:
-        choose_dask_protocol(options, others_connect=True)
+        choose_dask_protocol(options, reachable_by_others=True)
     if options.workload == "synthetic":
         _refuse_keys_of_synthetic_tables(options)
     if options.engine != AUTO:
-        choose_engine(options, gpus=False)
+        choose_engine(options, has_gpus=False)
     _refuse_unsupported_by_data_plane(options)
     how = JoinKind(options.how)
     if options.runtime_filter == "on" and how.keeps_unmatched_left and how.keeps_unmatched_right:
@@ -167,7 +167,7 @@ def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
 
 
 def refuse_launches_of_running_cluster(launcher: str, launches: int) -> None:
-    """Raise `UsageError` if more than one launch is wanted of a cluster that is already running."""
+    """Raise UsageError if the launcher uses a cluster that is already running, and more than one launch is wanted."""
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError("with a running cluster, use one config and one size, and omit --launches")
 
@@ -178,32 +178,36 @@ def _refuse_transport_check_of_one_worker(options: RunOptions, workers: int) -> 
         raise UsageError(f"--require-transport {what}; use --workers 2 or more")
 
 
-def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
+def choose_dask_protocol(options: RunOptions, *, reachable_by_others: bool) -> str:
     """Choose the protocol of Dask's messages: tls, unless another one or --insecure is given.
 
-    `others_connect`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that sends
-    the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
-    to ports that ask for no certificate.
+    `reachable_by_others`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that
+    sends the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could
+    connect to ports that ask for no certificate.
     """
     if options.protocol == AUTO and scheduler_client.dask_requires_encryption():
         return "tls"
     if options.protocol == AUTO:
-        open_anyway = options.insecure if others_connect else not find_data_plane(options.exchange).exchanges_by_workers
+        open_anyway = (
+            options.insecure if reachable_by_others else not find_data_plane(options.exchange).exchanges_by_workers
+        )
         return "tcp" if open_anyway else "tls"
-    if others_connect and options.protocol != "tls" and not options.insecure:
+    if reachable_by_others and options.protocol != "tls" and not options.insecure:
         what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
         raise UsageError(f"{what}; use --protocol tls, or add --insecure on a trusted network")
     return options.protocol
 
 
-def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
-    """Choose the engine that the options name; for ``auto``, by whether there are GPUs.
+def choose_engine(options: RunOptions, *, has_gpus: bool) -> EngineDescription:
+    """Choose the join engine that the options name; for ``auto``, depending on `has_gpus`.
 
     Raises UsageError if the engine does not work with the other options.
     """
     dask = not find_data_plane(options.exchange).exchanges_by_workers
     engine = (
-        engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe_engine(options.engine)
+        engines.auto_engine(gpus=has_gpus, dask=dask)
+        if options.engine == AUTO
+        else engines.describe_engine(options.engine)
     )
     if dask and engine.dask_backend is None:
         others = " or ".join(other.name for other in engines.engine_descriptions() if other.dask_backend is not None)
@@ -219,7 +223,7 @@ def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
 
 
 def option_needing_shuffle(options: RunOptions) -> str | None:
-    """The option that needs the distribution `shuffle`, as on the command line; None if none does.
+    """The option that needs a shuffle of both tables, as on the command line; None if no option does.
 
     A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
     runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
@@ -246,18 +250,17 @@ class PlannedRun:
 def plan_run(
     options: RunOptions,
     config: ConfigFile | None,
-    machine: Machine,
-    chosen: ChosenLauncher,
+    machine: MachineResources,
+    chosen_launcher: ChosenLauncher,
     ucx: UcxChoice | None = None,
 ) -> PlannedRun:
     """Plan one run on `machine`: returns its plan, the settings of its cluster, and warnings.
 
-    `options`: of this run, from `options_of_each_run`; `chosen`: its launcher and hosts; `ucx`: the UCX that its
-    processes load, None for that of the environment. Raises UsageError if this
-    machine, its hosts, or the tables do not allow the run; GateNotMet if no required transport can be used on this
-    machine.
+    `options`: of this run, from `options_of_each_run`; `chosen_launcher`: its launcher and hosts; `ucx`: the UCX that
+    its processes load, None for that of the environment. Raises UsageError if this machine, its hosts, or the tables do
+    not allow the run; GateNotMet if no required transport can be used on this machine.
     """
-    launcher, hosts = chosen
+    launcher, hosts = chosen_launcher
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.value_source("hosts").startswith("config") and not options.trust_config:
         # This machine unpickles what the processes of that user send.
@@ -269,21 +272,21 @@ def plan_run(
     if ucx is not None:
         variables |= ucx_variables(ucx.origin, variables)
     gpus_seen = _most_gpus_of_a_host(hosts, machine)
-    engine, plane = choose_engine(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
-    check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
+    engine, plane = choose_engine(options, has_gpus=gpus_seen > 0), find_data_plane(options.exchange)
+    check_engine(engine, variables, gpus_seen, workers_are_here=launcher.starts_here)
     gpus, per_gpu = gpus_seen if engine.device_memory else 0, options.workers_per_gpu
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = options.workers or _default_worker_count(options, launcher, hosts, gpus, machine)
     _refuse_transport_check_of_one_worker(options, workers)
-    others_connect = bool(hosts) or (launcher.starts_here and _is_reachable_from_other_hosts(options.interface))
+    reachable_by_others = bool(hosts) or (launcher.starts_here and _is_reachable_from_other_hosts(options.interface))
     protocol = "tcp"
     if not (existing and options.protocol == AUTO):
-        protocol = choose_dask_protocol(options, others_connect=others_connect)
+        protocol = choose_dask_protocol(options, reachable_by_others=reachable_by_others)
     if not existing:
         scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
-    workload = _make_workload(options, workers, engine.name, generate=machine.looks)
+    workload = _make_workload(options, workers, engine.name, generate_tables=machine.looks)
     plan = Plan(
         workload=workload,
         workers=workers,
@@ -336,43 +339,45 @@ def plan_run(
     if launcher.starts_here:
         check_gpu_count(workers, gpus, per_gpu)
         if gpus and (plane.endpoints or protocol == "ucx"):
-            check_gpu_parts(workers, per_gpu)
+            check_mig_parts(workers, per_gpu)
         check_memory_fits(plan, machine.memory, workers, socket.gethostname())
         check_library_variables(environment, machine.environ)
         if plane.endpoints:
             check_transports(plan.require_transport, variables, workers)
-    planned = PlannedRun(options, config, plan, settings)
-    return replace(planned, warnings=tuple(_plan_warnings(planned, machine, variables, others_connect=others_connect)))
+    planned_run = PlannedRun(options, config, plan, settings)
+    warnings = _plan_warnings(planned_run, machine, variables, reachable_by_others=reachable_by_others)
+    return replace(planned_run, warnings=tuple(warnings))
 
 
-def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Machine) -> bool:
+def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: MachineResources) -> bool:
     """Whether the workers of the run with these options, on `hosts`, send GPU memory with UCX."""
     over_ucx = find_data_plane(options.exchange).endpoints or options.protocol == "ucx"
-    return over_ucx and choose_engine(options, gpus=_most_gpus_of_a_host(hosts, machine) > 0).device_memory
+    return over_ucx and choose_engine(options, has_gpus=_most_gpus_of_a_host(hosts, machine) > 0).device_memory
 
 
-def _most_gpus_of_a_host(hosts: Sequence[HostSpec], machine: Machine) -> int:
-    """The number of GPUs of the host with the most, by the hosts file; if it names none, that of this machine."""
+def _most_gpus_of_a_host(hosts: Sequence[HostSpec], machine: MachineResources) -> int:
+    """The largest number of GPUs of a host in the hosts file; this machine's number if the file names none."""
     return max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
 
 
 def _plan_warnings(
-    planned: PlannedRun, machine: Machine, variables: Mapping[str, str], *, others_connect: bool
+    planned_run: PlannedRun, machine: MachineResources, variables: Mapping[str, str], *, reachable_by_others: bool
 ) -> Iterator[Caution]:
     """Warnings about the tables, the launcher, a pipeline on one host, and open ports that ask for no certificate."""
-    plan, settings, options = planned.plan, planned.settings, planned.options
+    plan, settings, options = planned_run.plan, planned_run.settings, planned_run.options
     if isinstance(plan.workload, TableSpec):
         yield from plan.workload.warnings
     if left := leftover_job_warning(options, machine.environ):
         yield left
-    if plan.pipeline and planned.launcher.starts_here:
+    if plan.pipeline and planned_run.launcher.starts_here:
         yield SLOW_PIPELINE
-    if planned.launcher.owns_processes and plan.protocol != "tls":
-        who = "anyone who can connect to them" if others_connect else "every user of this machine"
+    if planned_run.launcher.owns_processes and plan.protocol != "tls":
+        who = "anyone who can connect to them" if reachable_by_others else "every user of this machine"
         what = f"the ports of scheduler and workers speak {plan.protocol} and ask for no certificate"
         remedy = "use --protocol tls, or have no other users there"
         yield Caution("dask-ports", f"{what}: {who} can run code as you", remedy)
-    if planned.launcher.owns_processes and len(settings.hosts) < 2 and (plan.data_plane.ucx or plan.protocol == "ucx"):
+    uses_ucx = plan.data_plane.ucx or plan.protocol == "ucx"
+    if planned_run.launcher.owns_processes and len(settings.hosts) < 2 and uses_ucx:
         bound = options.interface or ("its host" if settings.hosts else None)
         if port := open_port_warning({**settings.ucx, **variables}, bound):
             yield port
@@ -397,7 +402,7 @@ def _is_reachable_from_other_hosts(interface: str | None) -> bool:
 
 
 def _default_worker_count(
-    options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
+    options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: MachineResources
 ) -> int:
     if not launcher.owns_processes:
         if not machine.looks:
@@ -408,9 +413,11 @@ def _default_worker_count(
     return gpus * options.workers_per_gpu or min(2, machine.cores)
 
 
-def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
+def _make_workload(
+    options: RunOptions, workers: int, engine: str, *, generate_tables: bool
+) -> SyntheticSpec | TableSpec:
     benchmark: Benchmark | None = import_benchmark(options.workload)
-    if benchmark is not None and generate:
+    if benchmark is not None and generate_tables:
         return benchmark.plan_question(options.question or "", options, workers, engine)
     if options.workload == "tables":
         assert options.left is not None

@@ -28,11 +28,11 @@ from msgspec.structs import asdict, replace
 from merge_bench.analysis.aggregate import link_limit_of_rounds
 from merge_bench.analysis.documents import Pair, TransportsDocument
 from merge_bench.analysis.transports import staged_memory_warnings
-from merge_bench.campaign import Caller, Progress, recording
-from merge_bench.campaign.cluster_session import Session, host_warnings
+from merge_bench.campaign import CallingProgram, ProgressDisplay, recording
+from merge_bench.campaign.cluster_session import Session, slow_host_warnings
 from merge_bench.campaign.launch import end_processes_on_exit
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
 from merge_bench.config.allowed_transports import transport_settings
@@ -46,7 +46,7 @@ from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification import Check
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.records.schema import LinkLine, MemoryLine, ProbeLine, Stores, Worker
+from merge_bench.records.schema import LinkLimitLine, MemoryLine, ParcelWriteMethod, ProbeLine, Worker
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_bytes, format_rate
 
@@ -57,7 +57,7 @@ just started them, disturbs the first rounds."""
 
 
 def measure_launch(session: Session) -> None:
-    """Run the merges of one launch as its plan says, and record every measurement."""
+    """Run the merges of one launch as its plan says, and record every measurement of the launch."""
     plan = session.plan
     if not plan.data_plane.exchanges_by_workers:
         from merge_bench.campaign.dask_baseline import measure_dask_baseline
@@ -72,10 +72,10 @@ def measure_launch(session: Session) -> None:
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
     recording.record_connections(session)
     merge.run_merges()
-    link = _measure_link_limit(session)
-    if plan.check_link and link is not None:
+    link_line = _measure_link_limit(session)
+    if plan.check_link and link_line is not None:
         session.progress.show_phase("checking the link limit")
-        check_link_limit(session, link)
+        check_link_with_perftest(session, link_line)
     recording.record_timeline(session, merge.timeline, merge.barrier_skew_seconds)
     if plan.link_rounds and not plan.device_memory:
         session.progress.show_phase("measuring the copy rate of memory")
@@ -87,25 +87,25 @@ def measure_launch(session: Session) -> None:
 
 
 class DataPlaneMerge:
-    """Runs the merges of one launch over the data plane: connects the workers, warms up, times and verifies."""
+    """Runs the merges of one launch over the data plane: connects the workers, warms up, times and verifies merges."""
 
     def __init__(self, session: Session, tables: recording.InputTables) -> None:
         self._session, self._tables = session, tables
         self._record = recording.MergeRecorder(session, tables)
         self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
-        self.timeline = recording.decide_timeline(session.plan, [], session.launch)
-        session.register_event_handler("iteration", self._collect_iteration)
-        session.register_event_handler("verification", self._collect_check)
+        self.timeline = recording.decide_timeline_recording(session.plan, [], session.launch)
+        session.register_event_handler("iteration", self._collect_iteration_event)
+        session.register_event_handler("verification", self._collect_check_event)
 
     def connect_workers(self) -> None:
-        """Set up engine and data plane on every worker, and connect every worker with every other."""
+        """Have every worker set up its engine and data plane, and connect every worker with every other."""
         session = self._session
         session.progress.show_phase("connecting")
         arguments = [(self._tables.rows, threads) for threads in threads_per_worker(session.descriptions)]
         addresses = session.workers.wait_for_results(session.workers.submit(worker.open_data_plane, arguments))
         self._assembler.skew = session.connect_workers(addresses)
-        choose_parcel_writes(session)
+        choose_parcel_writers(session)
 
     @property
     def barrier_skew_seconds(self) -> float | None:
@@ -124,7 +124,7 @@ class DataPlaneMerge:
         session.progress.show_phase("merging")
         with recording.record_traffic(session, "iterations"), recording.record_power(session):
             self._run_iterations(plan.iterations, warmup=False)
-        self._wait_for_events(plan.warmup + plan.iterations)
+        self._wait_for_iteration_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
             self._verify_result(plan.iterations - 1)
         if plan.write_result is not None:
@@ -139,14 +139,14 @@ class DataPlaneMerge:
         costs = self._session.workers.run_on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
-            self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
+            self.timeline = recording.decide_timeline_recording(plan, notes, self._session.launch)
 
-    def _collect_iteration(self, event: Mapping[str, Any]) -> None:
+    def _collect_iteration_event(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add_event(event)
         if line is not None:
             self._record.write_iteration(line)
 
-    def _collect_check(self, event: Mapping[str, Any]) -> None:
+    def _collect_check_event(self, event: Mapping[str, Any]) -> None:
         after = None if event["warmup"] else event["index"]
         checks = self._checks.setdefault(after, {})
         checks[event["rank"]] = msgspec.convert(event["check"], Check)
@@ -155,22 +155,22 @@ class DataPlaneMerge:
             del self._checks[after]
             self._record.write_verdict(after, [checks[rank] for rank in range(workers)])
 
-    def _wait_for_events(self, count: int) -> None:
+    def _wait_for_iteration_events(self, iteration_count: int) -> None:
         plan = self._session.plan
-        checks = count if plan.verify == "every" else 0
+        checks = iteration_count if plan.verify == "every" else 0
         deadline = time.monotonic() + plan.timeout
 
-        def all_arrived() -> bool:
-            return self._assembler.complete >= count and self._record.verdicts >= checks
+        def all_events_arrived() -> bool:
+            return self._assembler.complete >= iteration_count and self._record.verdicts >= checks
 
-        self._session.workers.wait_until(lambda: all_arrived() or time.monotonic() > deadline)
-        if not all_arrived():
+        self._session.workers.wait_until(lambda: all_events_arrived() or time.monotonic() > deadline)
+        if not all_events_arrived():
             late = f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s"
             raise RunFailed(f"{late}: the connection to the scheduler was interrupted")
 
-    def _verify_result(self, after: int | None) -> None:
+    def _verify_result(self, after_iteration: int | None) -> None:
         self._session.progress.show_phase("verifying")
-        self._record.write_verdict(after, self._session.workers.run_on_all(worker.verify_result))
+        self._record.write_verdict(after_iteration, self._session.workers.run_on_all(worker.verify_result))
 
 
 def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
@@ -183,7 +183,7 @@ def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
     return [max(1, min(len(its), len(cores[host]) // here[host])) for host, its in own]
 
 
-def _measure_link_limit(session: Session) -> LinkLine | None:
+def _measure_link_limit(session: Session) -> LinkLimitLine | None:
     """Measure and record the link limit with messages as the merge sends them; None if the plan has no such step."""
     plan = session.plan
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
@@ -196,33 +196,38 @@ def _measure_link_limit(session: Session) -> LinkLine | None:
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
     limit = link_limit_of_rounds(sent, seconds)
-    line = LinkLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
+    line = LinkLimitLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
     session.writer.write(line)
     return line
 
 
 def link_rounds_to_measure(least_rounds: int, round_seconds: float) -> int:
-    """The number of rounds of the link measurement; `round_seconds`: of one round, 0: no worker sends anything."""
+    """The number of rounds of the link measurement: enough for a tenth of a second, at least `least_rounds`.
+
+    `round_seconds`: the duration of one round; 0: no worker sends anything.
+    """
     enough = math.ceil(LINK_SECONDS / round_seconds) if round_seconds > 0 else 0
     return max(least_rounds, min(enough, MOST_LINK_ROUNDS))
 
 
-def survey_transports(planned: PlannedRun, config_name: str, progress: Progress, caller: Caller) -> TransportsDocument:
-    """Start and connect a cluster as `run` does, ask its workers for their transports, and stop it.
+def survey_transports(
+    planned_run: PlannedRun, config_name: str, progress: ProgressDisplay, caller: CallingProgram
+) -> TransportsDocument:
+    """Start and connect a cluster as `run` does, ask its workers for their transports, and stop the cluster.
 
     `config_name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does
     not start or its workers do not connect.
     """
-    if planned.plan.workers < 2:
+    if planned_run.plan.workers < 2:
         raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
         CampaignWriter.create(Path(scratch), config_name) as writer,
         caller.surround(writer.logs / "driver.log"),
     ):
-        session = Session(Job(planned, config_name), writer, progress)
+        session = Session(PlannedLaunch(planned_run, config_name), writer, progress)
         with end_processes_on_exit(session, writer):
-            session.start()
+            session.start_cluster()
             return _ask_workers_for_transports(session)
 
 
@@ -233,7 +238,7 @@ def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     if plan.device_memory:
         workers.run_on_all(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [
-        *host_warnings(session.launcher, plan, session.settings),
+        *slow_host_warnings(session.launcher, plan, session.settings),
         *recording.record_setting_differences(session),
     ]
     recording.record_lanes(session)
@@ -262,7 +267,7 @@ LINK_CHECK_SECONDS = 2.0
 TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
 
 
-def check_link_limit(session: Session, link: LinkLine) -> None:
+def check_link_with_perftest(session: Session, link_line: LinkLimitLine) -> None:
     """Measure the link limit again with ``ucx_perftest``, and record the results.
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the previous one: with
@@ -272,7 +277,7 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
     """
     if machine.perftest_core_problem((each.host, each.hardware) for each in session.descriptions):
         return  # the report says so, from the same data
-    limit = link.limit_bytes_per_second
+    limit = link_line.limit_bytes_per_second
     if limit is None:
         session.record_warning(
             Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data")
@@ -281,7 +286,7 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
     test = Perftest("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
-    size = _merge_message_bytes(session, link)
+    size = _merge_message_bytes(session, link_line)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * LINK_CHECK_SECONDS / size))
     text = ucx_perftest.batch_file_text(
@@ -323,64 +328,74 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
     if abs(mean_rate / limit - 1) > LINK_TOLERANCE:
-        causes = _link_difference_causes_of_session(session, lanes, protocols, size, memory)
+        causes = _find_link_difference_causes(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
         message = f"{measured}, but the link limit is {format_rate(limit)}; {shown}"
         session.record_warning(Caution(LINK_CHECK, message, link_difference_remedy(causes)))
 
 
-def _merge_message_bytes(session: Session, link: LinkLine) -> int:
-    parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
+def _merge_message_bytes(session: Session, link_line: LinkLimitLine) -> int:
+    parcel = max(link_line.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:
         longest = longest_message_bytes(len(session.members), longest)
     return max(1, min(parcel, longest or parcel))
 
 
-def _link_difference_causes_of_session(
-    session: Session, lanes: set[tuple[str, ...]], protocols: set[str], size: int, memory: str
+def _find_link_difference_causes(
+    session: Session,
+    perftest_lanes: set[tuple[str, ...]],
+    perftest_protocols: set[str],
+    message_bytes: int,
+    memory: str,
 ) -> list[str]:
-    selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
+    merge_lanes = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
-    workers = len(session.members)
-    return link_difference_causes(lanes, selected, workers=workers, size=size, cache=cache, protocols=protocols)
+    return link_difference_causes(
+        perftest_lanes,
+        merge_lanes,
+        workers=len(session.members),
+        message_bytes=message_bytes,
+        cache_bytes=cache,
+        perftest_protocols=perftest_protocols,
+    )
 
 
 def link_difference_remedy(causes: Sequence[str]) -> str | None:
-    """The remedy for a difference between ``ucx_perftest`` and link limit; None if they differ by design."""
+    """The remedy for a difference between ``ucx_perftest`` and the link limit; None if they differ by design."""
     if TURNS in causes:
         return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
     return None if causes else "run again on a quiet machine, with --link-rounds 20"
 
 
 def link_difference_causes(
-    lanes: set[tuple[str, ...]],
-    selected: set[tuple[str, ...]] | None,
+    perftest_lanes: set[tuple[str, ...]],
+    merge_lanes: set[tuple[str, ...]] | None,
     *,
     workers: int,
-    size: int,
-    cache: int | None,
-    protocols: set[str],
+    message_bytes: int,
+    cache_bytes: int | None,
+    perftest_protocols: set[str],
 ) -> list[str]:
     """The possible causes of a difference between ``ucx_perftest`` and the link limit, a phrase each.
 
-    `lanes`: those of ``ucx_perftest``; `selected`: those of the data plane, None if unknown; `size`: bytes of a
-    message; `cache`: bytes of the processor's cache, None where messages do not stay in it (GPUs, several hosts);
-    `protocols`: those of ``ucx_perftest``, as UCX names them.
+    `perftest_lanes`, `perftest_protocols`: what ``ucx_perftest`` used, as UCX names it; `merge_lanes`: those of the
+    data plane, None if unknown; `cache_bytes`: of the processor's cache, None where messages do not stay in it (GPUs,
+    several hosts).
     """
     causes = []
-    only_tcp = all(lane.startswith("tcp/") for each in lanes for lane in each)
-    if only_tcp and any("rendezvous" in protocol for protocol in protocols):
+    only_tcp = all(lane.startswith("tcp/") for each in perftest_lanes for lane in each)
+    if only_tcp and any("rendezvous" in protocol for protocol in perftest_protocols):
         causes.append(TURNS)
-    if selected is not None and selected != lanes:
+    if merge_lanes is not None and merge_lanes != perftest_lanes:
         causes.append("ucx_perftest used other transports than the merge")
     if workers > 2:
         causes.append("ucx_perftest sends to one peer, but the merge sends to all")
-    if cache is not None and size <= cache:
-        fits = f"which fits into the processor cache ({format_bytes(cache)}), but the merge sends new data"
-        causes.append(f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, {fits}")
+    if cache_bytes is not None and message_bytes <= cache_bytes:
+        fits = f"which fits into the processor cache ({format_bytes(cache_bytes)}), but the merge sends new data"
+        causes.append(f"ucx_perftest sends the same buffer of {format_bytes(message_bytes)} repeatedly, {fits}")
     return causes
 
 
@@ -391,18 +406,18 @@ CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller on
 Nanoseconds = Mapping[str, float]
 
 
-def choose_parcel_writes(session: Session, code: str | None = None) -> None:
-    """Choose and record how each worker writes parcels: as the option says, or the fastest way on its host.
+def choose_parcel_writers(session: Session, code_checksum: str | None = None) -> None:
+    """Choose and record how each worker writes rows into parcels: as the option says, or the fastest way on its host.
 
-    `code`: the checksum of the code that was measured; None: of the installed code.
+    `code_checksum`: the checksum of the code that was measured; None: of the installed code.
     """
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return
     if plan.stores == "auto":
-        chosen = _fastest_parcel_writes(session, code or _parcel_code_checksum())
+        chosen = _fastest_parcel_writers(session, code_checksum or _parcel_code_checksum())
     else:
-        chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
+        chosen = [ParcelWriteMethod(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
     caches = [described.hardware.l2_bytes for described in session.descriptions]
     streams, least = partition.most_total_buckets(ways), min((size or 0 for size in caches), default=0) or None
@@ -411,51 +426,56 @@ def choose_parcel_writes(session: Session, code: str | None = None) -> None:
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
 
-def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
-    """The fastest way to write parcels for each worker, measured unless it is in the cache; None: no choice."""
-    keys = [_write_times_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
+def _fastest_parcel_writers(session: Session, code_checksum: str) -> list[ParcelWriteMethod | None]:
+    """Return the fastest way to write parcels for each worker, from the cache or measured; None: not measured."""
+    keys = [
+        _parcel_write_times_key(each, session.descriptions, session.plan, code_checksum)
+        for each in session.descriptions
+    ]
     try:
         file = user_cache_folder() / "stores.json"
     except RuntimeError:
         file = None
-    times, because = read_cached_write_times(file) if file else {}, "known"
+    times, because = read_parcel_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
         times, because = (
-            _median_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
+            _median_parcel_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
             "measured",
         )
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
         if file is not None:
-            cache_write_times(file, clear)
+            cache_parcel_write_times(file, clear)
     return [
-        Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
+        ParcelWriteMethod(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way)
+        if by_way
+        else None
         for by_way in map(times.get, keys)
     ]
 
 
-def read_cached_write_times(file: Path) -> dict[str, dict[str, float]]:
-    """The cached nanoseconds of each way to write parcels, by key of the worker; empty if the file is unreadable."""
+def read_parcel_write_times(cache_file: Path) -> dict[str, dict[str, float]]:
+    """Read the cached nanoseconds of each way to write parcels, by key of the worker; empty without a readable file."""
     try:
-        times = msgspec.json.decode(read_regular_file(file), type=dict[str, dict[str, float]])
+        times = msgspec.json.decode(read_regular_file(cache_file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
         return {}
     return {key: each for key, each in times.items() if each.keys() == partition.WRITERS.keys()}
 
 
-def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most_kept: int = MOST_KEPT) -> None:
-    """Add the times of ways to write parcels to the cache, and keep the `most_kept` newest.
+def cache_parcel_write_times(cache_file: Path, times: Mapping[str, Nanoseconds], most_kept: int = MOST_KEPT) -> None:
+    """Add the nanoseconds of each way to write parcels to the cache file, and keep the `most_kept` newest keys.
 
     If the cache cannot be written, the next launch measures again.
     """
-    both = {**read_cached_write_times(file), **{key: dict(each) for key, each in times.items()}}
+    both = {**read_parcel_write_times(cache_file), **{key: dict(each) for key, each in times.items()}}
     kept = dict(list(both.items())[-most_kept:])
     with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replace_file(file) as stream:
+        cache_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replace_file(cache_file) as stream:
             stream.write(msgspec.json.encode(kept))
 
 
-def _median_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+def _median_parcel_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
     """The median nanoseconds of each way to write parcels, by key; keys without measured workers are left out."""
     by_key: dict[str, list[Nanoseconds]] = {}
     for key, measured in zip(keys, times, strict=True):
@@ -464,8 +484,8 @@ def _median_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> di
     return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
 
 
-def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
-    """The cache key of a worker's times to write parcels: all that decides which way is faster, as JSON."""
+def _parcel_write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code_checksum: str) -> str:
+    """The cache key of a worker's times to write parcels: all on which the faster way depends, as JSON."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
         rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]
@@ -475,7 +495,7 @@ def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
     merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
-    return json.dumps([*processor, here, *merge, code])
+    return json.dumps([*processor, here, *merge, code_checksum])
 
 
 @functools.cache

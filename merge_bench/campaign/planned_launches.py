@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.campaign import make_plan, options_of_run
-from merge_bench.campaign.machine_checks import Machine, check_packages_installed, check_tables_fit
+from merge_bench.campaign.machine_checks import MachineResources, check_packages_installed, check_tables_fit_in_memory
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
@@ -59,7 +59,7 @@ ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
 def make_campaign_line(
     configs: Sequence[Config], plans: Sequence[dict[str, Any]], runs: Sequence[RunKey], seed: int
 ) -> CampaignLine:
-    """Make the part of a campaign's first record that its launches decide: configs, plans, runs and seed."""
+    """Make a campaign's first record as far as its launches decide it: configs, plans, runs and seed."""
     return CampaignLine(
         campaign_id="",
         argv=[],
@@ -72,11 +72,12 @@ def make_campaign_line(
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedLaunch:
     """One planned launch of a campaign.
 
-    `config`: the name of its config in the campaign; `plan`: the index of its plan; `block`: the number of its block,
-    in which every run is launched once; `label`: the name that distinguishes its run from the others.
+    `prepared`: the run that it launches; `config`: the name of its config in the campaign; `plan`: the index of its
+    plan; `block`: the number of its block, in which every run is launched once; `label`: the name that distinguishes
+    its run from the others.
     """
 
     prepared: PlannedRun
@@ -87,7 +88,7 @@ class Job:
 
 
 def order_runs_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
-    """Order the runs at random in blocks, every run once in each; returns (number of the block from 0, run)."""
+    """Order the runs at random in blocks, every run once in each; returns pairs of block number, from 0, and run."""
     launches = []
     for block in range(blocks):
         order = list(runs)
@@ -96,16 +97,16 @@ def order_runs_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[
     return launches
 
 
-def make_config_record(planned: PlannedRun) -> Config:
+def make_config_record(planned_run: PlannedRun) -> Config:
     """Make the record of a run's config: name, path and variables; without a config, the name is ``default``."""
-    config, variables = planned.config, dict(planned.settings.environment)
+    config, variables = planned_run.config, dict(planned_run.settings.environment)
     if config is None:
         return Config(name="default", variables=variables)
     return Config(name=config.name, path=str(config.path), variables=variables)
 
 
-def add_config(configs: list[Config], config: Config) -> None:
-    """Append a config to those of a campaign; raises UsageError if one has the same name."""
+def append_config_record(configs: list[Config], config: Config) -> None:
+    """Append the record of a config to those of a campaign; raises UsageError if one has the same name."""
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
@@ -122,14 +123,14 @@ class Sweep:
     plans: list[dict[str, Any]] = field(default_factory=list)
     prepared: dict[tuple[str, int], PlannedRun] = field(default_factory=dict)
 
-    def add_config(self, planned: Sequence[PlannedRun], config: Config) -> None:
-        """Add a config with its plans.
+    def add_config(self, planned_runs: Sequence[PlannedRun], config: Config) -> None:
+        """Add a config with its planned runs.
 
         Raises UsageError if another config has this name, another results folder or another number of launches, or if a
         running cluster would have to be launched more than once.
         """
-        add_config(self.configs, config)
-        for run in planned:
+        append_config_record(self.configs, config)
+        for run in planned_runs:
             plan = run.plan.to_json()
             if plan not in self.plans:
                 self.plans.append(plan)
@@ -157,7 +158,7 @@ class Sweep:
         return self.first_run.settings.results
 
     def run_labels(self) -> dict[tuple[str, int], str]:
-        """The name that distinguishes each run from the others, by (config, plan index)."""
+        """The label that distinguishes each run from the others, by (config, plan index)."""
         runs = [(config, self.plans[plan]) for config, plan in self.prepared]
         return dict(zip(self.prepared, label_runs(runs), strict=True))
 
@@ -170,12 +171,12 @@ class Sweep:
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
         return make_campaign_line(self.configs, self.plans, keys, self.first_run.plan.seed)
 
-    def jobs(self) -> list[Job]:
-        """The launches to make in their order: every run once in each block."""
+    def ordered_launches(self) -> list[PlannedLaunch]:
+        """Return the launches to make in their order: every run once in each block."""
         plan = self.first_run.plan
         order = order_runs_in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
         run_labels = self.run_labels()
-        return [Job(prepared, *key, block, run_labels[key]) for block, (key, prepared) in order]
+        return [PlannedLaunch(prepared, *key, block, run_labels[key]) for block, (key, prepared) in order]
 
 
 def plan_runs(
@@ -183,54 +184,60 @@ def plan_runs(
     command_line: RunOptions,
     replace_options: ReplaceOptions | None = None,
     *,
-    several: bool | Sequence[str] = True,
+    allowed_several: bool | Sequence[str] = True,
 ) -> list[PlannedRun]:
     """Read a config, settle the options, and plan each run.
 
-    `config_name`: None: no config. `command_line`: its options; `replace_options`: changes the options of a command
-    that does not merge; `several`: whether options may have several values, or which ones may. Raises UsageError if the
-    config or an option is wrong, or this machine cannot make a run.
+    `config_name`: None: no config. `command_line`: the options of the command line; `replace_options`: changes the
+    options of a command that does not merge; `allowed_several`: whether options may have several values, or which ones
+    may. Raises UsageError if the config or an option is wrong, or this machine cannot make a run.
     """
     config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve_options(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
     runs = make_plan.options_of_each_run(options, os.environ)
-    allowed = several if not isinstance(several, bool) else make_plan.SWEPT if several else ()
+    allowed = allowed_several if not isinstance(allowed_several, bool) else make_plan.SWEPT if allowed_several else ()
     swept = [key for key in make_plan.SWEPT if len({getattr(run, key) for run in runs}) > 1]
     if refused := [key for key in swept if key not in allowed]:
         only = "only `run`, `probe` and `exec` accept" if refused == ["ucx"] else "only `run` accepts"
         raise UsageError(f"{only} several values of {', '.join(f'--{key}' for key in refused)}; use one value of each")
-    machine = Machine()
-    chosen = choose_launcher(options, machine.environ)  # the same one for all runs
-    device_memory = any(make_plan.sends_gpu_memory(run, chosen.hosts, machine) for run in runs)
+    machine = MachineResources()
+    chosen_launcher = choose_launcher(options, machine.environ)  # the same one for all runs
+    sends_gpu_memory = any(make_plan.sends_gpu_memory(run, chosen_launcher.hosts, machine) for run in runs)
     by_index: dict[int, PlannedRun] = {}
     for ucx in dict.fromkeys(run.ucx for run in runs):
-        alone = len({run.ucx for run in runs}) == 1
-        loaded = any(find_data_plane(run.exchange).ucx or run.protocol == "ucx" for run in runs if run.ucx == ucx)
-        choice, warnings = _choose_ucx(ucx, chosen.launcher, device_memory=device_memory, loaded=loaded, alone=alone)
+        is_only_value = len({run.ucx for run in runs}) == 1
+        is_loaded = any(find_data_plane(run.exchange).ucx or run.protocol == "ucx" for run in runs if run.ucx == ucx)
+        choice, warnings = _choose_ucx(
+            ucx,
+            chosen_launcher.launcher,
+            sends_gpu_memory=sends_gpu_memory,
+            is_loaded=is_loaded,
+            is_only_value=is_only_value,
+        )
         with contextlib.nullcontext() if choice is None else load_ucx(choice.origin):
-            warnings += _check_ucx_settings(config, options, chosen)
+            warnings += _check_ucx_settings(config, options, chosen_launcher)
             for index, run in enumerate(runs):
                 if run.ucx != ucx:
                     continue
-                planned_run = make_plan.plan_run(run, config, machine, chosen, choice)
+                planned_run = make_plan.plan_run(run, config, machine, chosen_launcher, choice)
                 if replace_options is None and planned_run.launcher.starts_here:
                     check_packages_installed(planned_run.plan)
                 all_warnings = (*_table_warnings(planned_run, machine), *planned_run.warnings, *warnings)
                 by_index[index] = replace(planned_run, warnings=all_warnings)
-    planned = [by_index[index] for index in range(len(runs))]
-    _refuse_equal_plans(planned)
-    return planned
+    planned_runs = [by_index[index] for index in range(len(runs))]
+    _refuse_equal_plans(planned_runs)
+    return planned_runs
 
 
 def load_sweep(command_line: RunOptions) -> Sweep:
     """Plan the runs of every config of ``--config`` or ``--configs``: one run for each combination of options."""
     sweep = Sweep()
     for name in command_line.configs or (command_line.config,):
-        planned = plan_runs(name, command_line)
-        sweep.add_config(planned, make_config_record(planned[0]))
-        if planned[0].plan.write_result and len(sweep.jobs()) > 1:
+        planned_runs = plan_runs(name, command_line)
+        sweep.add_config(planned_runs, make_config_record(planned_runs[0]))
+        if planned_runs[0].plan.write_result and len(sweep.ordered_launches()) > 1:
             use = "use one config, one value of each option, and omit --launches"
             raise UsageError(f"--write-result writes the merged table of one launch; {use}")
     return sweep
@@ -267,14 +274,14 @@ def check_config_for_run(
         return replace(result, ok=False, refusals=(str(error),))
     if left := leftover_job_warning(options, os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
-    machine = Machine(looks=False)
+    machine = MachineResources(looks=False)
     try:
-        chosen = choose_launcher(options, machine.environ)
+        chosen_launcher = choose_launcher(options, machine.environ)
         for run in runs:
-            planned = make_plan.plan_run(run, config, machine, chosen)
-            if planned.launcher.starts_here:
-                check_packages_installed(planned.plan)
-            if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
+            planned_run = make_plan.plan_run(run, config, machine, chosen_launcher)
+            if planned_run.launcher.starts_here:
+                check_packages_installed(planned_run.plan)
+            if planned_run.plan.device_memory and planned_run.plan.data_plane.endpoints and ucx == SYSTEM:
                 refuse_ucx_without_cuda(probe_ucx(ucx, os.environ))
     except (UsageError, GateNotMet) as error:
         here = f"this machine cannot run this config: {error}"
@@ -284,9 +291,9 @@ def check_config_for_run(
     return result
 
 
-def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
+def _refuse_equal_plans(planned_runs: Sequence[PlannedRun]) -> None:
     """Refuse runs with equal plans, from values that mean the same, such as `auto` and the engine it chooses."""
-    for run, other in itertools.combinations(planned, 2):
+    for run, other in itertools.combinations(planned_runs, 2):
         if run.plan == other.plan:
             values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in make_plan.SWEPT}
             key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
@@ -294,46 +301,48 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
             raise UsageError(f"{same}; name only one of them")
 
 
-def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+def _table_warnings(planned_run: PlannedRun, machine: MachineResources) -> tuple[Caution, ...]:
     """Warnings about null keys in the tables of a run; refuses tables that do not fit into memory."""
-    plan = planned.plan
+    plan = planned_run.plan
     if not isinstance(plan.workload, TableSpec):
         return ()
-    return check_tables_fit(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
+    return check_tables_fit_in_memory(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
 
 
 def _choose_ucx(
-    ucx: str | None, launcher: LauncherKind, *, device_memory: bool, loaded: bool, alone: bool
+    ucx_option: str | None, launcher: LauncherKind, *, sends_gpu_memory: bool, is_loaded: bool, is_only_value: bool
 ) -> tuple[UcxChoice | None, list[Caution]]:
     """Choose the UCX of runs, with warnings; None if the whole command uses it, which its environment then names.
 
-    `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory; `loaded`: whether UCXX loads it;
-    `alone`: whether it is the only value.
+    `ucx_option`: the value of ``--ucx``; `sends_gpu_memory`: whether workers send GPU memory; `is_loaded`: whether the
+    UCXX library loads this UCX; `is_only_value`: whether ``--ucx`` has no other value.
     """
     if not launcher.owns_processes:
-        if ucx is not None:
+        if ucx_option is not None:
             what = "--ucx cannot be used with a running cluster, which has already loaded its UCX"
             raise UsageError(f"{what}; omit --ucx")
         return None, []
-    if loaded or ucx in (None, AUTO, WHEEL, SYSTEM):
-        choice = choose_ucx(ucx, os.environ, device_memory=device_memory)
+    if is_loaded or ucx_option in (None, AUTO, WHEEL, SYSTEM):
+        choice = choose_ucx(ucx_option, os.environ, device_memory=sends_gpu_memory)
     else:
-        choice = choose_release(ucx)
+        choice = choose_release(ucx_option)
     warnings = [] if choice.warning is None else [choice.warning]
-    if alone and choice.release is None:
+    if is_only_value and choice.release is None:
         choice.use()
         return None, warnings
     return choice, warnings
 
 
-def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: ChosenLauncher) -> list[Caution]:
+def _check_ucx_settings(
+    config: ConfigFile | None, options: RunOptions, chosen_launcher: ChosenLauncher
+) -> list[Caution]:
     """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
-        if not (outside and chosen.launcher.owns_processes):
+        if not (outside and chosen_launcher.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
-    launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
+    launcher = _known_launcher_settings(options, chosen_launcher, {**os.environ, **config.environment})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), options_of_run()
     trusted = options.trust_config
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
@@ -351,9 +360,11 @@ def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: 
     return warned
 
 
-def _launcher_settings(options: RunOptions, chosen: ChosenLauncher, variables: Mapping[str, str]) -> dict[str, str]:
+def _known_launcher_settings(
+    options: RunOptions, chosen_launcher: ChosenLauncher, variables: Mapping[str, str]
+) -> dict[str, str]:
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
-    (launcher, hosts), devices = chosen, dict[str, str]()
+    (launcher, hosts), devices = chosen_launcher, dict[str, str]()
     if not hosts and launcher.starts_here:
         devices = {"UCX_NET_DEVICES": network.ucx_net_devices(options.interface or LOOPBACK)}
     elif hosts and options.interface:
@@ -375,37 +386,37 @@ _COUNTS = ("launches", "iterations", "warmup", "tune", "seed", "timeout")
 _CHECKS = ("require_transport", "verify", "link_rounds", "check_link", "write_result")
 
 
-def launch_seconds_by_rule(job: Job) -> float | None:
-    """Seconds that the launch of a job takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
-    plan = job.prepared.plan
+def launch_seconds_by_rule(planned_launch: PlannedLaunch) -> float | None:
+    """Seconds that a launch takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
+    plan = planned_launch.prepared.plan
     if (
         plan.rows_per_chunk is None
         or not plan.data_plane.exchanges_by_workers
         or describe_engine(plan.engine).device_memory
     ):
         return None
-    workers_of_core = plan.workers / usable_core_count() if job.prepared.launcher.starts_here else 1.0
+    workers_of_core = plan.workers / usable_core_count() if planned_launch.prepared.launcher.starts_here else 1.0
     return rule_of_thumb_seconds(plan.rows_per_chunk * max(workers_of_core, 1.0), plan.iterations)
 
 
-def rule_of_thumb_seconds(rows: float, iterations: int) -> float:
-    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame, for each core."""
-    return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
+def rule_of_thumb_seconds(rows_per_core: float, iterations: int) -> float:
+    """Seconds that a launch takes by the rule of thumb; `rows_per_core`: rows of each input frame for each core."""
+    return START_SECONDS + rows_per_core * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
-def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) -> list[float]:
+def earlier_launch_seconds(results_folder: Path, plan: Mapping[str, Any], config: str) -> list[float]:
     """Seconds that earlier launches of the same merge took on this host, scaled to the iterations of `plan`.
 
     The newest is first. Only launches with the same config count, or, if there are none, those with any config; and
-    those of campaigns on a busy host only if there are no others. At most `MOST_READ` results in the folder `results`
-    are read.
+    those of campaigns on a busy host only if there are no others. At most `MOST_READ` results in the folder
+    `results_folder` are read.
     """
-    problem, host, read = _timing_fields(plan), socket.gethostname(), 0
+    problem, host, read = _duration_fields(plan), socket.gethostname(), 0
     seconds: dict[tuple[bool, bool], list[float]] = {}  # by whether the host was busy and the config is another
-    for folder, head in ResultsFolder(results).newest(lambda head: head.host == host):
+    for folder, head in ResultsFolder(results_folder).find_newest_results(lambda head: head.driver_host == host):
         if len(seconds.get((False, False), ())) >= ENOUGH_LAUNCHES or read >= MOST_READ:
             break
-        alike = [index for index, recorded in enumerate(head.plans) if _timing_fields(recorded) == problem]
+        alike = [index for index, recorded in enumerate(head.plans) if _duration_fields(recorded) == problem]
         if not alike:
             continue
         read += 1
@@ -415,7 +426,7 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
             continue
         busy = bool(busy_host_warnings(campaign))
         for launch in campaign.launches:
-            its, number = launch.key or (campaign.head.configs[0].name, 0)
+            its, number = launch.run_key or (campaign.head.configs[0].name, 0)
             total = launch.end.seconds if launch.complete and launch.end else None
             if total and number in alike:
                 scaled = _scaled_launch_seconds(launch, total, plan.get("iterations"))
@@ -423,16 +434,16 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
     return seconds[min(seconds)][:ENOUGH_LAUNCHES] if seconds else []
 
 
-def _scaled_launch_seconds(launch: Launch, total: float, iterations: object) -> float:
-    """Seconds that a launch of `total` seconds would have taken with this number of timed iterations."""
-    walls = [each.wall_seconds for each in launch.timed]
+def _scaled_launch_seconds(launch: Launch, total_seconds: float, iterations: object) -> float:
+    """Seconds that a launch of `total_seconds` would have taken with this number of timed iterations."""
+    walls = [each.wall_seconds for each in launch.timed_iterations]
     if not walls or not isinstance(iterations, int):
-        return total
-    return max(total - sum(walls), 0.0) + iterations * statistics.median(walls)
+        return total_seconds
+    return max(total_seconds - sum(walls), 0.0) + iterations * statistics.median(walls)
 
 
-def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a plan that decide how long one merge takes."""
+def _duration_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a recorded plan that decide how long one merge takes."""
     kept = {name: value for name, value in remove_table_names(plan).items() if name not in _COUNTS + _CHECKS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
@@ -453,58 +464,59 @@ class LaunchTimeEstimator:
 
     results: Path
     plans: Sequence[Mapping[str, Any]]
-    rule_seconds: Callable[[Job], float | None]
+    rule_seconds: Callable[[PlannedLaunch], float | None]
     rule: str = RULE
     _estimates: dict[tuple[str, int], tuple[float | None, int]] = field(default_factory=dict)
     _measured: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     _ratios: list[float] = field(default_factory=list)
 
-    def launch_seconds(self, job: Job) -> float | None:
-        """The estimated seconds that the launch of a job takes; None if nothing is known about it."""
-        key = job.config, job.plan
+    def launch_seconds(self, planned_launch: PlannedLaunch) -> float | None:
+        """The estimated seconds that a launch takes; None if neither launches nor the rule give an estimate."""
+        key = planned_launch.config, planned_launch.plan
         if key in self._measured:
             return statistics.median(self._measured[key])
-        before = self._first_estimate(job)[0]
+        before = self._estimate_before_start(planned_launch)[0]
         if before is None:
             others = [seconds for measured in self._measured.values() for seconds in measured]
             return statistics.median(others) if others else None
         return before * (statistics.median(self._ratios) if self._ratios else 1.0)
 
-    def _first_estimate(self, job: Job) -> tuple[float | None, int]:
+    def _estimate_before_start(self, planned_launch: PlannedLaunch) -> tuple[float | None, int]:
         """The seconds estimated before the campaign, and the number of earlier launches they are from (0: the rule)."""
-        key = job.config, job.plan
+        key = planned_launch.config, planned_launch.plan
         if key not in self._estimates:
-            earlier = earlier_launch_seconds(self.results, self.plans[job.plan], job.config)
+            earlier = earlier_launch_seconds(self.results, self.plans[planned_launch.plan], planned_launch.config)
             # The least of few: the first launch of all also compiles its loops.
             usual = min if len(earlier) < FEW else statistics.median
-            self._estimates[key] = (usual(earlier), len(earlier)) if earlier else (self.rule_seconds(job), 0)
+            self._estimates[key] = (usual(earlier), len(earlier)) if earlier else (self.rule_seconds(planned_launch), 0)
         return self._estimates[key]
 
-    def add_measured_launch(self, job: Job, seconds: float) -> None:
+    def add_measured_launch(self, planned_launch: PlannedLaunch, seconds: float) -> None:
         """Add the measured seconds of a finished launch, which correct the estimates of further launches."""
-        before = self._first_estimate(job)[0]
+        before = self._estimate_before_start(planned_launch)[0]
         if before:
             self._ratios.append(seconds / before)
-        self._measured.setdefault((job.config, job.plan), []).append(seconds)
+        self._measured.setdefault((planned_launch.config, planned_launch.plan), []).append(seconds)
 
-    def total_seconds(self, jobs: Sequence[Job]) -> float | None:
-        """The estimated seconds of all `jobs` together; None if there is no estimate for one of them."""
-        seconds = [self.launch_seconds(job) for job in jobs]
+    def total_seconds(self, planned_launches: Sequence[PlannedLaunch]) -> float | None:
+        """The estimated seconds of all these launches together; None if there is no estimate for one of them."""
+        seconds = [self.launch_seconds(planned_launch) for planned_launch in planned_launches]
         return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
-    def describe_estimate(self, jobs: Sequence[Job]) -> str:
-        """The estimate for all `jobs` as a sentence: ``12 launches take about 2 minutes (as earlier launches …)``."""
-        count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
-        total = self.total_seconds(jobs)
+    def describe_estimate(self, planned_launches: Sequence[PlannedLaunch]) -> str:
+        """The estimate for these launches as a sentence, such as ``12 launches take about 2 minutes (…)``."""
+        count = f"{plural(len(planned_launches), 'launch')} {'take' if len(planned_launches) > 1 else 'takes'}"
+        total = self.total_seconds(planned_launches)
         if total is None:
-            new = ", ".join(dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None))
+            unknown = [each.config for each in planned_launches if self.launch_seconds(each) is None]
+            new = ", ".join(dict.fromkeys(unknown))
             why = f"no earlier result here has the same tables, engine and workers as {new}"
             return f"{count} a time that is not known before the first one has ended: {why}"
-        return f"{count} about {format_duration(total)} ({self.describe_estimate_source(jobs)})"
+        return f"{count} about {format_duration(total)} ({self.describe_estimate_source(planned_launches)})"
 
-    def describe_estimate_source(self, jobs: Sequence[Job]) -> str:
-        """What the estimate for `jobs` is based on, as a phrase."""
-        sources = {self._first_estimate(job)[1] for job in jobs}
+    def describe_estimate_source(self, planned_launches: Sequence[PlannedLaunch]) -> str:
+        """The source of the estimate for these launches, as a phrase: earlier launches, or a rule of thumb."""
+        sources = {self._estimate_before_start(planned_launch)[1] for planned_launch in planned_launches}
         if 0 not in sources:
             return "as earlier launches of the same problem here"
         return self.rule if sources == {0} else f"as earlier launches here; what is new, {self.rule}"

@@ -23,7 +23,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number of a printed text, converted to SI units.
+    """A number in a printed text, converted to SI units.
 
     `low`, `high`: the range of exact values that are printed so; `resolution`: one unit of the last printed digit;
     `line`: the number of its line.
@@ -64,12 +64,12 @@ def parse_time(text: str, line_number: int) -> PrintedNumber:
     return PrintedNumber(value, value, value + last, float(last), line_number)
 
 
-def parse_printed_number(text: str, line_number: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
-    """Parse a number and one of the `units`, which give SI units; raises ValueError if `text` is no such `kind`."""
+def parse_printed_number(text: str, line_number: int, units: Mapping[str, Decimal], quantity: str) -> PrintedNumber:
+    """Parse a number with one of the `units` to SI units; raises ValueError if `text` is no such `quantity`."""
     match = _NUMBER.fullmatch(text)
     factor = units.get(match[3]) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a {kind}")
+        raise ValueError(f"{text!r} is not a {quantity}")
     value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
     low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
     return PrintedNumber(float(value), float(low), float(high), float(digit), line_number)

@@ -43,8 +43,8 @@ _MOST_QUOTED = 200
 
 
 @dataclass(frozen=True)
-class UcxFacts:
-    """What UCX's log in a text says: its version, lanes to other processes, and the variables that were set."""
+class UcxLogFacts:
+    """The facts of UCX's log in a text: UCX's version, lanes to other processes, and the variables that were set."""
 
     version: str | None
     lanes: tuple[str, ...]
@@ -52,9 +52,10 @@ class UcxFacts:
 
 
 class PrintedText:
-    """The lines of a text: `lines` as they are, without colours; `bare` also without the labels before each line.
+    """The text that another program printed, as lines, with what all importers read in it.
 
-    `labels`: quotes of mail and ranks before each line, without time stamps. Line numbers begin at 1.
+    `lines`: without colours; `bare`: also without the labels before each line; `labels`: quotes of mail and ranks
+    before each line, without time stamps. Line numbers begin at 1.
     """
 
     def __init__(self, path: Path, lines: list[str]) -> None:
@@ -68,7 +69,7 @@ class PrintedText:
     def decode(cls, path: Path, content: bytes, program: str) -> PrintedText:
         """Decode `content`, the bytes of the file `path`, from UTF-8 or, with a byte order mark, UTF-16.
 
-        `program`: what printed it, for the sentence of the UsageError that is raised if it is not text.
+        `program`: the program that printed it, for the sentence of the UsageError that is raised if it is not text.
         """
         try:
             wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
@@ -82,8 +83,8 @@ class PrintedText:
         return text
 
     @functools.cached_property
-    def json(self) -> dict[str, Any] | None:
-        """The document, if the whole text is one JSON object; None if it is not."""
+    def json_document(self) -> dict[str, Any] | None:
+        """The JSON document, if the whole text is one JSON object; None if it is not."""
         text = "\n".join(self.lines).strip()
         if not text.startswith("{"):
             return None
@@ -94,32 +95,35 @@ class PrintedText:
         return document if isinstance(document, dict) else None
 
     @functools.cached_property
-    def ucx(self) -> UcxFacts:
-        """What UCX's log in the text says; of variables with several values none counts."""
+    def ucx_log(self) -> UcxLogFacts:
+        """The facts of UCX's log in the text; a variable that has several values is left out."""
         text = "\n".join(self.bare)
         values: dict[str, set[str]] = {}
         for match in _UCX_VARIABLES.finditer(text):
             for name, value in _ASSIGNMENT.findall(match[1]):
                 values.setdefault(name, set()).add(value)
         alike = {name: next(iter(each)) for name, each in sorted(values.items()) if len(each) == 1}
-        return UcxFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)
+        return UcxLogFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)
 
-    def find_command(self, program: str, before: int) -> str | None:
-        """The last command line after a prompt that matches the pattern `program`, above line number `before`."""
-        for number in range(before - 1, 0, -1):
-            command = self.command_at(number)
-            if command is not None and re.search(program, command):
+    def find_command(self, program_pattern: str, before_line: int) -> str | None:
+        """Return the last command line above line `before_line` that matches `program_pattern`; None without one.
+
+        A command line is what follows a shell's prompt in a line.
+        """
+        for line_number in range(before_line - 1, 0, -1):
+            command = self.command_at_line(line_number)
+            if command is not None and re.search(program_pattern, command):
                 return command
         return None
 
-    def command_at(self, number: int) -> str | None:
-        """The command line after a prompt in the line of this number; None without one."""
-        match = _PROMPT.fullmatch(self.bare[number - 1])
+    def command_at_line(self, line_number: int) -> str | None:
+        """Return the command line that follows a shell's prompt in the line of this number; None without one."""
+        match = _PROMPT.fullmatch(self.bare[line_number - 1])
         return " ".join(match["command"].split()) if match else None
 
-    def settings(self, command: str | None) -> dict[str, str]:
-        """The variables of UCX and NCCL that the `command` line sets, and those that UCX's log names."""
-        return {**dict(_ASSIGNMENT.findall(command or "")), **self.ucx.variables}
+    def library_variables(self, command: str | None) -> dict[str, str]:
+        """The variables of UCX and NCCL that the `command` line sets, and those in UCX's log."""
+        return {**dict(_ASSIGNMENT.findall(command or "")), **self.ucx_log.variables}
 
     @functools.cached_property
     def python_error(self) -> str | None:
@@ -130,17 +134,19 @@ class PrintedText:
         return shorten_line((errors or after or [_TRACEBACK])[0]) if starts else None
 
     @property
-    def error_clause(self) -> str:
+    def python_error_clause(self) -> str:
         """The Python error in the text as the end of a sentence; empty without one."""
         return f"; the text contains a Python error: {self.python_error}" if self.python_error else ""
 
-    def refuse(self, number: int, sentence: str) -> NoReturn:
-        """Raise UsageError about the line of this number."""
-        raise UsageError(f"line {number} of {self.path}: {sentence}")
+    def refuse_line(self, line_number: int, sentence: str) -> NoReturn:
+        """Raise UsageError with the number of a line and a sentence about the line."""
+        raise UsageError(f"line {line_number} of {self.path}: {sentence}")
 
-    def refuse_incomplete(self, what: str) -> NoReturn:
-        """Raise UsageError that the text is cut; `what`: where it ends, or what is missing."""
-        raise UsageError(f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self.error_clause}")
+    def refuse_incomplete(self, missing: str) -> NoReturn:
+        """Raise UsageError that the text is cut; `missing`: where it ends or what is missing, to end a sentence."""
+        raise UsageError(
+            f"{self.path} is incomplete: it ends at line {len(self.lines)}, {missing}{self.python_error_clause}"
+        )
 
 
 def shorten_line(line: str) -> str:
@@ -148,8 +154,8 @@ def shorten_line(line: str) -> str:
     return mark_unprintable(line[:_MOST_QUOTED])
 
 
-def error_warning(text: PrintedText) -> list[Caution]:
-    """A warning if the text also has the error of a program; none without one."""
+def program_error_warning(text: PrintedText) -> list[Caution]:
+    """A warning if the text also has the error of a program, such as a traceback; none without one."""
     if text.python_error is not None:
         return [Caution("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
     failure = next((line for line in text.bare if _FAILURE.search(line)), None)
@@ -157,15 +163,15 @@ def error_warning(text: PrintedText) -> list[Caution]:
     return [Caution("imported-error", what)] if failure is not None else []
 
 
-def left_out_warning(text: PrintedText, used: Collection[int]) -> list[Caution]:
-    """A warning with the number of lines that are not among the `used` ones, and the first of them; none without any.
+def unread_lines_warning(text: PrintedText, read_lines: Collection[int]) -> list[Caution]:
+    """A warning with the number of lines that an importer did not read, and the first of them; none without any.
 
-    Empty lines, lines of separators and command lines do not count.
+    `read_lines`: the numbers of the other lines. Empty lines, separators and command lines do not count.
     """
     left = [
         at
         for at, line in enumerate(text.bare, 1)
-        if at not in used and not _EMPTY.fullmatch(line) and text.command_at(at) is None
+        if at not in read_lines and not _EMPTY.fullmatch(line) and text.command_at_line(at) is None
     ]
     if not left:
         return []

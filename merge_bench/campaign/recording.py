@@ -36,13 +36,13 @@ from merge_bench.records.schema import (
     HostPower,
     HostTraffic,
     IterationLine,
-    LanePair,
     LanesLine,
     PowerLine,
-    SizeRange,
     TimelineLine,
     TrafficLine,
+    UcxProtocolRange,
     VerificationLine,
+    WorkerPairLanes,
 )
 from merge_bench.units import format_bytes, plural_noun
 
@@ -63,7 +63,7 @@ def record_connections(session: Session) -> None:
         check_required_transports(session.plan.require_transport, session.lanes.pairs)
 
 
-def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
+def check_required_transports(required: Sequence[str], pairs: Sequence[WorkerPairLanes]) -> None:
     """Raise GateNotMet if a pair of workers uses none of the `required` transports."""
     wanted = allowed_transports.resolve_transport_aliases(required)
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
@@ -84,14 +84,14 @@ def record_setting_differences(session: Session) -> list[Caution]:
     contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
     environments = [each.environment for each in descriptions]
     differing = setting_differences(_requested_settings(session), environments, contexts, installed)
-    cautions = [Caution(ENVIRONMENT_DIFFERS, difference.message, REMEDY) for difference in differing]
+    cautions = [Caution(ENVIRONMENT_DIFFERS, difference.sentence, REMEDY) for difference in differing]
     for caution in cautions:
         session.record_warning(caution)
     return cautions
 
 
 def _requested_settings(session: Session) -> list[Mapping[str, str]]:
-    """The settings of config and launcher that each rank's process was started with."""
+    """The settings of config and launcher with which each rank's process was started, by rank."""
     config, commands = session.settings.environment, session.launcher.commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
     launched = [started.get(member.name, config) for member in session.members]
@@ -106,7 +106,7 @@ def record_lanes(session: Session) -> None:
     if session.plan.workers == 1 or not session.plan.data_plane.endpoints:
         return
     hosts = [member.host for member in session.members]
-    protocols: list[list[SizeRange]] = []
+    protocols: list[list[UcxProtocolRange]] = []
     pairs = []
     for rank, peers in enumerate(session.workers.run_on_all(worker.describe_endpoints)):
         for peer, (lanes, ranges) in sorted(peers.items()):
@@ -114,7 +114,9 @@ def record_lanes(session: Session) -> None:
                 protocols.append(ranges)
             number = protocols.index(ranges) if ranges else None
             place = "same host" if hosts[rank] == hosts[peer] else "between hosts"
-            pairs.append(LanePair(from_rank=rank, to_rank=peer, placement=place, transports=lanes, protocols=number))
+            pairs.append(
+                WorkerPairLanes(from_rank=rank, to_rank=peer, placement=place, transports=lanes, protocols=number)
+            )
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
         transports = allowed_transports.transport_settings(session.descriptions[0].ucx.config)
         session.lanes = LanesLine(launch=session.launch, requested=transports, pairs=pairs, protocols=protocols)
@@ -123,7 +125,7 @@ def record_lanes(session: Session) -> None:
 
 @contextmanager
 def record_traffic(session: Session, period: str) -> Iterator[None]:
-    """Record the bytes that the hosts' network devices counted during the block, if no error ends it."""
+    """Record the bytes that the hosts' network devices count during the `with` block, if no error ends the block."""
     if session.plan.workers == 1:
         yield
         return
@@ -157,8 +159,8 @@ class SettingDifference:
     as_name: str
 
     @property
-    def message(self) -> str:
-        """The difference in one sentence."""
+    def sentence(self) -> str:
+        """The difference between the requested and the actual setting in one sentence."""
         ranks = ", ".join(str(rank) for rank in self.ranks)
         who = f"rank {ranks} has" if len(self.ranks) == 1 else f"ranks {ranks} have"
         has = f"no {self.as_name}" if self.actual is None else f"{self.as_name}={self.actual}"
@@ -166,32 +168,34 @@ class SettingDifference:
 
 
 def setting_differences(
-    wanted_settings: Iterable[Mapping[str, str]],
+    requested_settings: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
     contexts: Iterable[Mapping[str, str]],
-    installed: InstalledUcx | None,
+    installed_ucx: InstalledUcx | None,
 ) -> list[SettingDifference]:
-    """The settings that differ from the requested ones, in the order of `wanted_settings`.
+    """Return the settings that workers have otherwise than requested, in the order of `requested_settings`.
 
     A setting that UCX's context holds is compared with the context, which takes effect whatever the environment says.
-    UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX, if `installed`, converts the requested
-    value; only contexts of its version can be compared.
+    UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX, `installed_ucx`, converts the
+    requested value; only contexts of its version can be compared.
 
-    `wanted_settings`, `environments`, `contexts`: for each rank, the requested settings, those of these names that the
-    environment of its process has, and the settings that its UCX context holds (empty without a context).
+    `requested_settings`, `environments`, `contexts`: for each rank, the requested settings, those of these names that
+    the environment of its process has, and the settings that its UCX context holds (empty without a context).
     """
 
-    def name_in_ucx(name: str) -> str:
-        setting = installed.settings.get(name) if installed else None
+    def resolve_setting_alias(name: str) -> str:
+        setting = installed_ucx.settings.get(name) if installed_ucx else None
         return (setting.alias_of if setting else None) or name
 
-    printed = functools.cache(lambda settings: effective_settings(installed, dict(settings)) if installed else {})
+    printed = functools.cache(
+        lambda settings: effective_settings(installed_ucx, dict(settings)) if installed_ucx else {}
+    )
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
-    for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
-        own = {name: value for name, value in wanted.items() if name_in_ucx(name) in context}
+    for rank, (wanted, environment, context) in enumerate(zip(requested_settings, environments, contexts, strict=True)):
+        own = {name: value for name, value in wanted.items() if resolve_setting_alias(name) in context}
         expected = printed(frozenset(own.items())) if own else {}
         for name, value in wanted.items():
-            has, as_name = environment.get(name), name_in_ucx(name)
+            has, as_name = environment.get(name), resolve_setting_alias(name)
             if name in own and as_name in expected and context[as_name] != expected[as_name]:
                 has = context[as_name]
             elif has != value:
@@ -207,7 +211,7 @@ def setting_differences(
 
 @dataclass(frozen=True)
 class ExpectedResult:
-    """The expected rows and checksum of a merge result, and how they were found, in words (`how`)."""
+    """The expected number of rows and checksum of a merge result; `how`: how they were found, in words."""
 
     rows: int
     checksum: int
@@ -216,7 +220,7 @@ class ExpectedResult:
 
 @dataclass(frozen=True)
 class InputTables:
-    """Both input frames over all workers.
+    """The size and columns of both input frames over all workers.
 
     `rows`, `data_bytes`: of the two together; `fields`: of the left and of the right frame; `expected`: the expected
     result of their merge, None: results are not verified.
@@ -229,29 +233,31 @@ class InputTables:
 
 
 def make_input_tables(session: Session) -> InputTables:
-    """Have every worker generate or read its chunks of both input frames; returns what the frames contain."""
+    """Have every worker generate or read its chunks of both input frames; returns size, columns and expected result."""
     session.progress.show_phase("creating the tables")
-    prepared = session.workers.run_on_all(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
-    for caution in _kept_memory_warnings(prepared):
+    prepared_chunks = session.workers.run_on_all(
+        worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,)
+    )
+    for caution in _unfreed_memory_warnings(prepared_chunks):
         print_warning(caution)
         session.record_warning(caution)
     if session.plan.write_result is not None:
         session.workers.run_on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
-    other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
+    other = next((p.rank for p in prepared_chunks if p.fields != prepared_chunks[0].fields), None)
     if other is not None:
-        different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
+        different = f"rank {prepared_chunks[0].rank} and rank {other} read tables with different columns"
         raise RunFailed(f"{different}; give every host the same files")
     return InputTables(
-        rows=sum(p.rows for p in prepared),
-        data_bytes=sum(p.input_bytes for p in prepared),
-        fields=prepared[0].fields,
-        expected=None if session.plan.verify == "off" else _expected_result(session.plan, prepared),
+        rows=sum(p.rows for p in prepared_chunks),
+        data_bytes=sum(p.input_bytes for p in prepared_chunks),
+        fields=prepared_chunks[0].fields,
+        expected=None if session.plan.verify == "off" else _expected_result(session.plan, prepared_chunks),
     )
 
 
-def _kept_memory_warnings(prepared: Sequence[worker.PreparedChunks]) -> list[Caution]:
+def _unfreed_memory_warnings(prepared_chunks: Sequence[worker.PreparedChunks]) -> list[Caution]:
     """A warning if workers of a running cluster cannot free memory of an aborted run; none if they can."""
-    keepers = [each for each in prepared if each.kept_bytes]
+    keepers = [each for each in prepared_chunks if each.kept_bytes]
     if not keepers:
         return []
     ranks = f"{plural_noun(len(keepers), 'rank')} {', '.join(str(each.rank) for each in keepers)}"
@@ -261,20 +267,23 @@ def _kept_memory_warnings(prepared: Sequence[worker.PreparedChunks]) -> list[Cau
     return [Caution(KEPT, what, "restart the running cluster to free it")]
 
 
-def _expected_result(plan: Plan, prepared_tables: Sequence[worker.PreparedChunks]) -> ExpectedResult:
+def _expected_result(plan: Plan, prepared_chunks: Sequence[worker.PreparedChunks]) -> ExpectedResult:
     """The expected result of the merge, computed by the generator of the tables or by DuckDB."""
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
         rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
         return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
-    parts = [p.expected for p in prepared_tables if p.expected is not None]
+    parts = [p.expected for p in prepared_chunks if p.expected is not None]
     rows, total = sum(part.rows for part in parts), sum(part.checksum for part in parts)
     return ExpectedResult(rows, total % MODULUS, "every row, row count and checksum")
 
 
 class MergeRecorder:
-    """Records the iterations and verifications of one launch; `verdicts`: the number of verifications so far."""
+    """Writes the records of the iterations and verifications of one launch.
+
+    `verdicts`: the number of verifications so far.
+    """
 
     def __init__(self, session: Session, tables: InputTables) -> None:
         self._session, self._tables = session, tables
@@ -288,11 +297,13 @@ class MergeRecorder:
             rate = self._tables.data_bytes / line.wall_seconds
             session.progress.show_iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
-    def write_verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
+    def write_verdict(
+        self, after_iteration: int | None, checks: Sequence[Check], result_folder: str | None = None
+    ) -> None:
         """Write the record of a verification from the workers' `checks`; raises `WrongResult` if the result is wrong.
 
-        `after`: the index of the iteration that made the result; None: the warm-up. `folder`: the folder from which the
-        workers read the result; None: the result was in memory.
+        `after_iteration`: the index of the iteration that made the result; None: the warm-up. `result_folder`: the
+        folder from which the workers read the result; None: the result was in memory.
         """
         session, expected = self._session, self._tables.expected
         assert expected is not None
@@ -306,7 +317,7 @@ class MergeRecorder:
         session.writer.write(
             VerificationLine(
                 launch=session.launch,
-                after=after,
+                after=after_iteration,
                 ok=message is None,
                 how=expected.how,
                 rows=whole.rows,
@@ -315,7 +326,7 @@ class MergeRecorder:
                 expected_checksum=f"{expected.checksum:016x}",
                 bad_rows=whole.bad_rows,
                 message=message,
-                folder=folder,
+                folder=result_folder,
             )
         )
         self.verdicts += 1
@@ -324,7 +335,7 @@ class MergeRecorder:
 
 
 class IterationEvent(msgspec.Struct, frozen=True):
-    """The event with a worker's measurements of one iteration, sent when the worker has ended it."""
+    """The event that a worker sends at the end of an iteration, with its measurements."""
 
     rank: int
     index: int
@@ -333,7 +344,7 @@ class IterationEvent(msgspec.Struct, frozen=True):
 
 
 class IterationAssembler:
-    """Makes the record of each iteration from the events of all workers.
+    """Makes the record of each iteration from the events that all workers send.
 
     `skew`: the most seconds by which workers can leave a barrier one after the other. `complete`: the number of
     complete iterations.
@@ -367,25 +378,26 @@ class IterationAssembler:
         )
 
 
-def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
-    """Decide whether to record a timeline; returns the decision with its reason.
+def decide_timeline_recording(plan: Plan, note_costs: Sequence[worker.NoteCost], launch_index: int = 0) -> TimelineLine:
+    """Decide whether to record a timeline of messages and phases; returns the decision with its reason.
 
     The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
     iteration. The worker with the largest share decides for all, because the timeline needs both ends of a message.
-    `costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless ``off``.
+    `note_costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless
+    ``off``.
     """
-    dearest = max(costs, key=lambda cost: cost.share, default=None)
+    dearest = max(note_costs, key=lambda cost: cost.share, default=None)
     cheap = dearest is None or dearest.share <= MOST_SHARE
     recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
     because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
-    line = TimelineLine(launch=launch, recorded=recorded, because=because)
+    line = TimelineLine(launch=launch_index, recorded=recorded, because=because)
     if dearest is None:
         return line
     return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
 
 
 def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:
-    """The largest share of an iteration's time that recording the timeline may take; None: it is not recorded."""
+    """The largest share of an iteration's time that recording the timeline may take; None: no timeline is recorded."""
     if not decision.recorded:
         return None
     return math.inf if plan.timeline == "on" else MOST_SHARE
@@ -400,7 +412,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew_seconds: floa
         if timeline.iterations:
             session.writer.write_file_beside_records(name, timelines.encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
-            events = sum(worker.events for line in lines for worker in line.workers)
+            events = sum(worker.event_count for line in lines for worker in line.workers)
             kept = [iteration.index for iteration in timeline.iterations]
             decision = replace(decision, file=name, events=events, iterations=kept)
         else:
@@ -409,7 +421,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew_seconds: floa
 
 
 def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.Timeline:
-    """The timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
+    """Gather the timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
     by_rank = session.workers.run_on_all(worker.collect_timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
@@ -421,7 +433,7 @@ def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.T
         timelines.TimelineIteration(index=at, workers=[each.iterations[at] for each in by_rank]) for at in kept
     ]
     return timelines.Timeline(
-        head=timelines.TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew_seconds),
+        head=timelines.TimelineHeader(launch=session.launch, clocks=clocks, skew_seconds=skew_seconds),
         iterations=iterations,
         rounds=[timelines.TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )
@@ -429,7 +441,7 @@ def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.T
 
 @contextmanager
 def record_power(session: Session) -> Iterator[None]:
-    """Record energy, clocks and throttling of GPUs and processors during the block, if no error ends it.
+    """Record energy, clocks and throttling of GPUs and processors during the `with` block, if no error ends the block.
 
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """

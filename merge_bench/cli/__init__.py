@@ -25,30 +25,30 @@ _READER_GONE = 141
 COMMANDS: tuple[click.Command, ...] = (
     run.run,
     run.check_config_file,
-    run.configs,
+    run.list_configs,
     run.submit_batch_job,
     run.show_transports,
     run.examine_hosts,
     results.list_results,
     results.show_result,
-    results.compare,
+    results.compare_results,
     results.show_history,
-    results.predict,
-    results.import_,
-    results.export,
-    results.report,
+    results.predict_merge,
+    results.import_output,
+    results.export_results,
+    results.write_html_report,
     results.serve_dashboard,
     service.serve,
-    service.jobs,
+    service.job_commands,
     tune.tune,
-    probe.probe,
+    probe.probe_commands,
     exec.measure_command,
     bisect.bisect_releases,
 )
 
 
 class _CommandGroup(FullHelpGroup):
-    """A group with `run` as the default command, whose commands return their exit status."""
+    """The group of all commands: `run` is the default, and commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         option = bool(args) and args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")
@@ -97,13 +97,13 @@ def main() -> None:
 
 
 def _message_with_suggestions(error: click.ClickException) -> str:
-    """Return the message of click's error, with options or commands of similar names, the most similar first."""
+    """Return the message of a click error, with the options or commands of similar names, the most similar first."""
     near = getattr(error, "possibilities", None)
     return f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?" if near else error.format_message()
 
 
 def _exit_with(error: MergeBenchError) -> NoReturn:
-    """Print an error, with ``--json`` also as a document, and exit with its status."""
+    """Print an error on standard error, with ``--json`` also as a JSON document, and exit with the error's status."""
     print_message(str(error))
     own_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if "--json" in own_words:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.campaign import add_registry_values
+from merge_bench.campaign import add_allowed_values
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
@@ -21,7 +21,7 @@ from merge_bench.errors import print_message, stdout_and_stderr_are_same, warnin
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
-    from merge_bench.campaign import Caller
+    from merge_bench.campaign import CallingProgram
     from merge_bench.config.options import RunOptions
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.schema import FailureLine, GivenOptions
@@ -30,7 +30,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 class ParsedValue(click.ParamType[object]):
-    """A type of a click option: a function parses the text, and its message is shown if the text is wrong."""
+    """The type of a click option whose text a function parses; the function's message is shown if the text is wrong."""
 
     def __init__(self, placeholder: str, parse: Parser) -> None:
         self.parse = parse
@@ -54,34 +54,39 @@ Decorator = Callable[[Any], Any]
 def combine_decorators(*decorators: Decorator) -> Decorator:
     """Combine several decorators into one, of which the first is the outermost."""
 
-    def decorate(command: Any) -> Any:
+    def decorate_command(command: Any) -> Any:
         for decorator in reversed(decorators):
             command = decorator(command)
         return command
 
-    return decorate
+    return decorate_command
 
 
-def add_options(name: str, kind: type[Options], table: Sequence[Option] | None = None) -> Decorator:
-    """Decorate a click command with the options of `table`, by default all of `kind`.
+def add_options(
+    parameter_name: str, options_class: type[Options], option_table: Sequence[Option] | None = None
+) -> Decorator:
+    """Decorate a click command with the options of `option_table`, by default all of `options_class`.
 
-    The command gets them as one argument called `name`. Options that were not given are not in `Options.sources`.
+    The command gets them as one argument called `parameter_name`. Options that were not given are not in
+    `Options.sources`.
     """
-    options = kind.table() if table is None else table
+    options = options_class.table() if option_table is None else option_table
 
-    def gather(command: Callable[..., Any]) -> Callable[..., Any]:
+    def gather_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        """Have the command called with one object of options instead of one argument for each option."""
+
         @functools.wraps(command)
-        def gathered(*arguments: Any, **values: Any) -> Any:
+        def call_with_options(*arguments: Any, **values: Any) -> Any:
             parsed = {option.key: values.pop(option.key) for option in options}
-            return command(*arguments, **values, **{name: kind.from_command_line(parsed)})
+            return command(*arguments, **values, **{parameter_name: options_class.from_command_line(parsed)})
 
-        return gathered
+        return call_with_options
 
-    return combine_decorators(*(_click_option(add_registry_values(option)) for option in options), gather)
+    return combine_decorators(*(_make_click_option(add_allowed_values(option)) for option in options), gather_options)
 
 
-def _click_option(option: Option) -> Decorator:
-    """Make the option of click for an option of a table."""
+def _make_click_option(option: Option) -> Decorator:
+    """Make the click option for an option of a table."""
     names = (*(f"--{key.replace('_', '-')}" for key in option.keys), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
@@ -93,14 +98,14 @@ def _click_option(option: Option) -> Decorator:
 
     columns = isinstance(option.parse, parsers.ColumnNamesParser)
 
-    def join(ctx: click.Context, param: click.Parameter, texts: Sequence[str] | None) -> object:
-        """The names in all texts, each once; of several texts for column names, each is one name."""
+    def join_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str] | None) -> object:
+        """Return the names in all texts, each once; of several texts for column names, each text is one name."""
         one_each = len(texts or ()) > 1 and columns
         lists: Any = [texts] if one_each else [kind.convert(text, param, ctx) for text in texts or ()]
         return tuple(dict.fromkeys(itertools.chain.from_iterable(lists))) or None
 
     text = ParsedValue(option.placeholder, str) if columns else kind
-    return click.option(*names, type=text, multiple=True, callback=join, metavar=option.placeholder, help=shown)
+    return click.option(*names, type=text, multiple=True, callback=join_names, metavar=option.placeholder, help=shown)
 
 
 def flag_option(names: str, help: str) -> Decorator:
@@ -117,7 +122,7 @@ def text_option(names: str, metavar: str, help: str, **settings: Any) -> Decorat
 
 
 def path_option(names: str, metavar: str, help: str, **settings: Any) -> Decorator:
-    """Make an option whose value is the name of a file or a folder; `names`: as for `text_option`."""
+    """Make an option whose value is the path of a file or a folder; `names`: as for `text_option`."""
     return text_option(names, metavar, help, type=PATH, **settings)
 
 
@@ -164,7 +169,10 @@ def address_option(help: str) -> Decorator:
 
 
 def results_option(help: str) -> Decorator:
-    """Make the option ``--results`` for a command that takes no other option of ``run``; its variable counts, too."""
+    """Make the option ``--results`` for a command that takes no other option of ``run``.
+
+    Its environment variable counts, too.
+    """
     option = BY_KEY["results"]
     source: dict[str, Any] = {"default": str(option.default), "envvar": option.variable, "show_default": True}
     return path_option("--results", "DIR", help, **source)
@@ -179,7 +187,7 @@ class FullHelpGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
 
-class ArgumentsCommand(click.Command):
+class TypedArgumentsCommand(click.Command):
     """A click command that stores its arguments, as they were typed, in `ctx.obj`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -187,7 +195,7 @@ class ArgumentsCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-class SectionedCommand(ArgumentsCommand):
+class SectionedHelpCommand(TypedArgumentsCommand):
     """A command whose help lists options by section; options without a section come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -204,23 +212,23 @@ class SectionedCommand(ArgumentsCommand):
 
 @contextlib.contextmanager
 def _handle_signals_and_redirect_output(log: Path) -> Iterator[None]:
-    """Raise signals as errors, and write the output of libraries into `log`, until the block ends."""
+    """Within a `with` block, raise signals as errors, and write the output of libraries into the file `log`."""
     from merge_bench.cluster import scheduler_client, signals
 
     with signals.raise_on_signals(), scheduler_client.redirect_library_output(log):
         yield
 
 
-def command_caller() -> Caller:
-    """Make the caller of a campaign for this command: it handles signals and the output of libraries.
+def make_calling_program() -> CallingProgram:
+    """Describe this command as the program that runs a campaign: it handles signals and the output of libraries.
 
     It begins to measure the load of this host, so call it early.
     """
-    from merge_bench.campaign import Caller
+    from merge_bench.campaign import CallingProgram
     from merge_bench.cluster import signals
     from merge_bench.host.other_load import begin_load_measurement
 
-    return Caller(
+    return CallingProgram(
         tuple(sys.argv),
         typed_options(),
         signals.raise_on_signals,
@@ -230,7 +238,7 @@ def command_caller() -> Caller:
 
 
 def typed_options() -> GivenOptions:
-    """Return the options of this command as they were typed, for the records."""
+    """Return the options of the present command as they were typed, for the records."""
     context = click.get_current_context()
     typed_values, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
     options: GivenOptions = {}
@@ -252,7 +260,7 @@ def print_launched_campaign(
 ) -> None:
     """Print a campaign that was just measured, as a report or as the document of ``--json``, and its failures.
 
-    `verdict`: the comparison of its gates, if it has any; `error`: why the job of a service ended.
+    `verdict`: the comparison of its gates, if it has any; `error`: the reason why the job of a service ended.
     """
     from msgspec.structs import replace
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli import common
-from merge_bench.cli.service import address_from_old_option, run_on_service, service_address
+from merge_bench.cli.service import run_on_service, service_address, service_address_from_on_option
 from merge_bench.config.option import Options
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions
 from merge_bench.errors import RunFailed, UsageError, print_message, warnings_already_printed
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared import ProbeKind
     from merge_bench.probe.view import OutputFiles
-    from merge_bench.records.campaign import Campaign, Row
+    from merge_bench.records.campaign import Campaign, ProbeRow
 
 _OUTPUT_OPTIONS = common.combine_decorators(
     common.path_option("--csv csv_file", "FILE", "Write the results to this CSV file."),
@@ -38,12 +38,12 @@ _PROBE_OPTIONS = common.combine_decorators(
     common.path_option("--baseline", "CFG", "Baseline config of the comparison; shown first."),
     common.path_option("--config configs", "CFG", "Config to measure; may be repeated.", multiple=True),
     _OUTPUT_OPTIONS,
-    common.add_options("options", RunOptions, PROBE_OPTIONS),
+    common.add_options("run_options", RunOptions, PROBE_OPTIONS),
 )
 
 
 class _ProbeGroup(common.FullHelpGroup):
-    """A group to which a command for each probe is added when any command is asked for."""
+    """The group `probe`, to which a command for each probe is added when any command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_probes()
@@ -56,22 +56,22 @@ class _ProbeGroup(common.FullHelpGroup):
     def _add_probes(self) -> None:
         for name, kind in probes().items():
             if name not in self.commands:
-                self.add_command(_make_command(kind))
+                self.add_command(_make_probe_command(kind))
 
 
-@click.group(cls=_ProbeGroup)
-def probe() -> None:
+@click.group("probe", cls=_ProbeGroup)
+def probe_commands() -> None:
     """Measure the network without a merge, with the same launchers, configs and records as `run`."""
 
 
-def _make_command(kind: ProbeKind[Any]) -> click.Command:
+def _make_probe_command(kind: ProbeKind[Any]) -> click.Command:
     """Make the click command ``probe NAME`` for one kind of probe."""
 
-    def command(**arguments: Any) -> int:
+    def measure_probe(**arguments: Any) -> int:
         return run_probe(kind, **arguments)
 
-    decorate = click.command(kind.name, cls=common.SectionedCommand, help=kind.help)
-    return decorate(common.add_options("own", kind.options)(_PROBE_OPTIONS(command)))
+    decorate = click.command(kind.name, cls=common.SectionedHelpCommand, help=kind.help)
+    return decorate(common.add_options("probe_options", kind.options)(_PROBE_OPTIONS(measure_probe)))
 
 
 def run_probe(
@@ -83,8 +83,8 @@ def run_probe(
     csv_file: str | None,
     plots: Sequence[str],
     references: Sequence[str],
-    options: RunOptions,
-    own: Options,
+    run_options: RunOptions,
+    probe_options: Options,
 ) -> int:
     """Run ``probe NAME``: measure the configs in turn, and show what was measured and what failed.
 
@@ -97,19 +97,19 @@ def run_probe(
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_warnings
 
-    as_json = options.json
+    as_json = run_options.json
     if LIST in references:
         print_references(as_json=as_json)
         return 0
     output = parse_output_options(csv_file, plots, references)
-    prepared_probe, details = kind.make(own, options), getattr(own, "details", True)
+    prepared_probe, details = kind.make(probe_options, run_options), getattr(probe_options, "details", True)
     config_names: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
-    if url := service_address(options) or address_from_old_option(on):
-        campaign, _, status = run_on_service(url, f"probe {kind.name}", options, details=details)
+    if url := service_address(run_options) or service_address_from_on_option(on):
+        campaign, _, status = run_on_service(url, f"probe {kind.name}", run_options, details=details)
     else:
-        head, jobs = campaigns.plan_probe_campaign(prepared_probe, config_names or [None], options)
+        head, jobs = campaigns.plan_probe_campaign(prepared_probe, config_names or [None], run_options)
         print_warnings(warning for job in jobs for warning in job.prepared.warnings)
-        if options.dry_run:
+        if run_options.dry_run:
             print(campaigns.describe_dry_run(prepared_probe, head, jobs))
             return 0
         with contextlib.closing(make_progress(sys.stderr, quiet=as_json)) as progress:
@@ -118,9 +118,9 @@ def run_probe(
                 head,
                 jobs,
                 progress,
-                fresh=options.fresh,
-                caller=common.command_caller(),
-                wait_for_quiet=options.wait_for_quiet,
+                fresh=run_options.fresh,
+                caller=common.make_calling_program(),
+                wait_for_quiet=run_options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
     return max(
@@ -128,7 +128,7 @@ def run_probe(
     )
 
 
-@probe.command("show")
+@probe_commands.command("show")
 @click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @common.json_option()
@@ -184,7 +184,7 @@ def show_probe_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> 
 
 def _show_probe_rows(
     campaigns: Sequence[Campaign],
-    measured_rows: Sequence[Row],
+    measured_rows: Sequence[ProbeRow],
     output: OutputFiles,
     *,
     as_json: bool,
@@ -220,8 +220,8 @@ def _show_probe_rows(
 
 def _print_probe_tables(
     campaigns: Sequence[Campaign],
-    measured_rows: Sequence[Row],
-    rows: Sequence[Row],
+    measured_rows: Sequence[ProbeRow],
+    rows: Sequence[ProbeRow],
     warnings: Sequence[Caution],
     details: bool,
 ) -> None:

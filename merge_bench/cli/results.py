@@ -30,7 +30,7 @@ _MAIN_METRIC = "[default: throughput, or the first metric of a command]"
 _ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("compare", context_settings=common.CONTEXT)
 @RESULTS
 @common.percent_option("--threshold", "2%", "Ignore differences below this.")
 @common.text_option("--metric", "NAME", f"Metric for --fail-on and for the conclusions: {_METRICS}. {_MAIN_METRIC}")
@@ -38,7 +38,7 @@ _ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
 @common.flag_option("--anyway", "Compare even if hosts, workloads or UCX versions differ.")
 @common.flag_option("--markdown", "Print the comparison as Markdown.")
 @common.json_option()
-def compare(
+def compare_results(
     results: Sequence[str],
     threshold: float,
     metric: str | None,
@@ -55,8 +55,7 @@ def compare(
     RESULTs, the baseline is the first RESULT. Network measurements are shown side by side, without a verdict.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
-    from merge_bench.analysis.compare import compare_campaigns as compare_results
-    from merge_bench.analysis.compare import metrics_of
+    from merge_bench.analysis.compare import compare_campaigns, metrics_of
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document
@@ -72,7 +71,7 @@ def compare(
     metric = metric or metric_names[0]
     if metric not in metric_names:
         raise UsageError(f"metric {metric!r} is none of {', '.join(metric_names)}")
-    compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
+    compared = functools.partial(compare_campaigns, campaigns, threshold=threshold, anyway=anyway)
     try:
         document = compare_for_gates(options.fail_on, compared, threshold=threshold)
     except NotComparable as why:
@@ -158,7 +157,10 @@ def _show_document(
     plots: Sequence[str],
     campaigns: Sequence[Campaign] = (),
 ) -> int:
-    """Make a document, draw its charts, and print it (as JSON without `print_as_text`); returns the exit status."""
+    """Make a document, draw its charts, and print it; returns the exit status.
+
+    `print_as_text`: prints the document as text; None: as JSON.
+    """
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import Failure
@@ -176,7 +178,7 @@ def _show_document(
     return RunFailed.exit_status if problems else 0
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("predict", context_settings=common.CONTEXT)
 @RESULTS
 @common.count_option("--workers", "W", "Number of workers to forecast for.", required=True)
 @common.count_option(
@@ -200,7 +202,7 @@ def _show_document(
 )
 @common.plot_option("the forecast scaling")
 @common.json_option()
-def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **forecast: Any) -> int:
+def predict_merge(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **forecast: Any) -> int:
     """Forecast a merge on W workers and N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
@@ -218,9 +220,9 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
 @click.command("import", context_settings=common.CONTEXT)
 @click.argument("file", type=common.PATH, metavar="FILE")
 @common.results_option("Folder that campaigns are written to.")
-@common.choice_option("--format", [importers.AUTO, *importers.importers()], importers.help_text())
+@common.choice_option("--format", [importers.AUTO, *importers.importers()], importers.format_option_help())
 @common.json_option("Print one JSON document on standard output, like `show --json`.")
-def import_(file: str, results: str, format: str, as_json: bool) -> int:
+def import_output(file: str, results: str, format: str, as_json: bool) -> int:
     """Convert FILE, the output of another benchmark, into a result.
 
     The format is recognised. The result is marked as unverified.
@@ -232,11 +234,11 @@ def import_(file: str, results: str, format: str, as_json: bool) -> int:
     return _show_campaign(campaign, as_json=as_json, details=False)
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("export", context_settings=common.CONTEXT)
 @RESULTS
 @common.choice_option("--format", list(exports.exporters()), exports.help_text())
 @common.path_option("--output", "FILE", "File to write; by default standard output, for formats that are text.")
-def export(results: tuple[str, ...], format: str, output: str | None) -> None:
+def export_results(results: tuple[str, ...], format: str, output: str | None) -> None:
     """Write RESULTS in a format that other programs read.
 
     A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
@@ -259,7 +261,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     print(output)
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("report", context_settings=common.CONTEXT)
 @click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
 @common.path_option(
     "--output", "FILE.html", "File to write the page to; by default report.html in the folder of the first RESULT."
@@ -272,7 +274,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     "Published results to show beside the measured ones; may be repeated; `--reference list` prints their names.",
     multiple=True,
 )
-def report(
+def write_html_report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:
     """Write an HTML report about RESULTs; the page is one file and needs no network.
@@ -290,7 +292,7 @@ def report(
     )
 
     if "list" in references:
-        _print_references()
+        _print_reference_list()
         return 0
     if not results:
         raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
@@ -299,7 +301,7 @@ def report(
     page = Path(output) if output else campaigns[0].folder / REPORT
     outputs = ReportFiles(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
     check_report_files(outputs, campaigns)
-    published = _read_references(references)
+    published = _read_published_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         print_message(f"writing {page} …")
     from merge_bench.report.page.build import build_report
@@ -307,7 +309,7 @@ def report(
     return write_report(build_report(campaigns, published, read_ucx_defaults(campaigns)), outputs)
 
 
-def _read_references(names: Sequence[str]) -> PublishedReferences:
+def _read_published_references(names: Sequence[str]) -> PublishedReferences:
     """Read the published results with these names; raises UsageError for the name of a campaign."""
     from merge_bench.analysis import published
     from merge_bench.report.page.build import PublishedReferences
@@ -318,17 +320,17 @@ def _read_references(names: Sequence[str]) -> PublishedReferences:
             folder = published.campaign_folder(name)
             raise UsageError(f"--reference {name} is not possible; give {folder} as a RESULT instead")
 
-    def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
-        return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
+    def read_references_of_kind(wanted_kind: str, read_rows: Any) -> tuple[Any, ...]:
+        return tuple(row for name, kind in kinds.items() if kind == wanted_kind for row in read_rows(name))
 
     return PublishedReferences(
-        of_kind(published.MERGE, published.merge_results),
-        of_kind(published.SETTINGS, published.settings_effects),
-        of_kind(published.NETWORK, published.network_rows),
+        read_references_of_kind(published.MERGE, published.merge_results),
+        read_references_of_kind(published.SETTINGS, published.settings_effects),
+        read_references_of_kind(published.NETWORK, published.network_rows),
     )
 
 
-def _print_references() -> None:
+def _print_reference_list() -> None:
     from merge_bench.analysis.published import CAMPAIGN, datasets
 
     shown = {name: dataset for name, dataset in sorted(datasets().items()) if dataset.kind != CAMPAIGN}
@@ -385,7 +387,7 @@ def _show_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
 
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
-    """Print the runs of a campaign; returns the messages of errors that standard output has."""
+    """Print the runs of a campaign; returns the messages of errors that it printed on standard output."""
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.report.run import print_campaign_report

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merge_bench.config.check import CheckResult
 
 
-@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@click.command(cls=common.SectionedHelpCommand, context_settings=common.CONTEXT)
 @click.argument("config_names", nargs=-1, type=common.PATH, metavar="[CONFIG]")
 @common.add_options("options", RunOptions)
 def run(config_names: tuple[str, ...], options: RunOptions) -> int:
@@ -34,7 +34,7 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
 
     The merged table is dropped once it is verified; --write-result keeps it.
     """
-    caller = common.command_caller()
+    caller = common.make_calling_program()
     from merge_bench import api
     from merge_bench.campaign.campaign import dry_run_text
     from merge_bench.campaign.planned_launches import load_sweep
@@ -64,16 +64,16 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
     return status
 
 
-def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
+def _refuse_second_config(config_arguments: Sequence[str], options: RunOptions) -> None:
     """Raise UsageError if the command line names two configs, or two results for ``--against``.
 
-    `named`: the arguments. A pattern after ``--against`` (``results/*``) that matches several results makes all but
-    the first of them arguments.
+    `config_arguments`: the arguments without an option. A pattern after ``--against`` (``results/*``) that matches
+    several results makes all but the first of them arguments.
     """
     from merge_bench.records.results_folder import is_result_folder
     from merge_bench.records.writer import RECORDS
 
-    results = [name for name in named if Path(name).name == RECORDS or is_result_folder(Path(name))]
+    results = [name for name in config_arguments if Path(name).name == RECORDS or is_result_folder(Path(name))]
     if results and options.against:
         every = [options.against, *results]
         newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)
@@ -81,9 +81,9 @@ def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
             f"--against takes one result, but {len(every)} were given ({', '.join(every)}); name one of them, such as"
             f" the newest: --against {shlex.quote(newest)}"
         )
-    configs = [*named, *filter(None, [options.config]), *(options.configs or ())]
-    if named and len(configs) > 1:
-        second = named[1] if len(named) > 1 else named[0]
+    configs = [*config_arguments, *filter(None, [options.config]), *(options.configs or ())]
+    if config_arguments and len(configs) > 1:
+        second = config_arguments[1] if len(config_arguments) > 1 else config_arguments[0]
         raise UsageError(f"{second!r} is a second config; to compare configs, use --configs A,B")
 
 
@@ -111,22 +111,22 @@ def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config:
 
     settings = read_config(find_config(config), os.environ)
 
-    def check(origin: str) -> CheckResult:
-        with load_ucx(origin):
-            return check_config_for_run(settings, origin, trusted=trust_config, other_hosts=other_hosts)
+    def check_with_ucx(ucx_origin: str) -> CheckResult:
+        with load_ucx(ucx_origin):
+            return check_config_for_run(settings, ucx_origin, trusted=trust_config, other_hosts=other_hosts)
 
     choice = UcxChoice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
-    result = check(choice.origin)
+    result = check_with_ucx(choice.origin)
     releases = cached_releases() if ucx is None else []
-    others = {each.name: check(str(each.folder)) for each in releases if str(each.folder) != choice.origin}
+    others = {each.name: check_with_ucx(str(each.folder)) for each in releases if str(each.folder) != choice.origin}
     print_config_check(result, others, json_output=as_json)
     return 0 if result.ok else 2
 
 
-@click.group(cls=common.FullHelpGroup, context_settings=common.CONTEXT, invoke_without_command=True)
+@click.group("configs", cls=common.FullHelpGroup, context_settings=common.CONTEXT, invoke_without_command=True)
 @common.json_option("Print the list as one JSON document on standard output.")
 @click.pass_context
-def configs(context: click.Context, as_json: bool) -> None:
+def list_configs(context: click.Context, as_json: bool) -> None:
     """List, show or copy the shipped configs and the tuning space; list the releases of UCX in the user's cache.
 
     Every command accepts the name of a shipped config, from any folder. A file of the same name in the working folder
@@ -157,14 +157,14 @@ def configs(context: click.Context, as_json: bool) -> None:
         print(*(f"{each.name:{width}}  {each.package}, SHA-256 {each.sha256}" for each in releases), sep="\n")
 
 
-@configs.command("show", context_settings=common.CONTEXT)
+@list_configs.command("show", context_settings=common.CONTEXT)
 @click.argument("name")
 def show_config(name: str) -> None:
     """Print the shipped file NAME; the suffix .cfg may be left out."""
     sys.stdout.write(find_shipped_file(name).read_text(encoding="utf-8"))
 
 
-@configs.command("copy", context_settings=common.CONTEXT)
+@list_configs.command("copy", context_settings=common.CONTEXT)
 @click.argument("name")
 @click.argument("destination", type=common.PATH, required=False, metavar="[DEST]")
 @common.flag_option("--force", "Replace DEST if it exists.")
@@ -194,7 +194,7 @@ _WITH_STORAGE = ", ".join(systems_with_storage_option())
 
 
 @click.command(
-    "submit", cls=common.ArgumentsCommand, context_settings={**common.CONTEXT, "ignore_unknown_options": True}
+    "submit", cls=common.TypedArgumentsCommand, context_settings={**common.CONTEXT, "ignore_unknown_options": True}
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(list(batch_systems())), help="Batch system to use.")
@@ -213,7 +213,7 @@ _WITH_STORAGE = ", ".join(systems_with_storage_option())
 @common.flag_option("--now", "Submit the job instead of printing it.")
 @click.pass_obj
 def submit_batch_job(
-    typed: list[str],
+    typed_words: list[str],
     /,
     words: tuple[str, ...],
     launcher: str | None,
@@ -239,12 +239,12 @@ def submit_batch_job(
     if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
         config = "optimized.cfg"
     script = batch_script.batch_script_text(
-        launcher, batch_script.BatchJob(nodes=nodes, time=time, **more), config, options, typed
+        launcher, batch_script.BatchJob(nodes=nodes, time=time, **more), config, options, typed_words
     )
     print(batch_script.submit_batch_script(launcher, script) if now else script, end="\n" if now else "")
 
 
-@click.command("transports", cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@click.command("transports", cls=common.SectionedHelpCommand, context_settings=common.CONTEXT)
 @common.add_options("options", RunOptions, CLUSTER_OPTIONS)
 @common.flag_option("--available show_available", "Also list the transports that UCX could use on each host.")
 def show_transports(show_available: bool, options: RunOptions) -> None:
@@ -260,14 +260,14 @@ def show_transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
     strip_merge_options = functools.partial(reset_merge_options, kept=CLUSTER_OPTIONS)
-    (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
+    (prepared,) = plan_runs(options.config, options, strip_merge_options, allowed_several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)
     print_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:
         with contextlib.closing(make_progress(sys.stderr, quiet=options.json)) as progress:
-            document = survey_transports(prepared, name, progress, common.command_caller())
+            document = survey_transports(prepared, name, progress, common.make_calling_program())
     except LaunchFailed as failure:
         print_log_tail(failure.log_tail)
         raise

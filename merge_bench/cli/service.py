@@ -61,29 +61,29 @@ _SERVICE_OPTIONS = common.combine_decorators(
 _JOB_PARAMETERS = common.combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
 
 
-@click.group(cls=common.FullHelpGroup)
-def jobs() -> None:
+@click.group("jobs", cls=common.FullHelpGroup)
+def job_commands() -> None:
     """List, show or cancel the jobs of a service; `run --service URL` queues one.
 
     Your token is read from MERGE_BENCH_TOKEN, or from the file that MERGE_BENCH_TOKEN_FILE names.
     """
 
 
-@jobs.command("list")
+@job_commands.command("list")
 @_SERVICE_OPTIONS
 def list_jobs(**service: Any) -> None:
     """List the newest jobs: number, state, how long it waits or ran, who queued it, and the command."""
     _print_jobs(lambda client: client.jobs(), **service)
 
 
-@jobs.command("show")
+@job_commands.command("show")
 @_JOB_PARAMETERS
 def show_job(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
     _print_jobs(lambda client: client.job(number), **service)
 
 
-@jobs.command("cancel")
+@job_commands.command("cancel")
 @_JOB_PARAMETERS
 def cancel_job(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
@@ -91,14 +91,14 @@ def cancel_job(number: int, **service: Any) -> None:
 
 
 def _print_jobs(
-    request: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool
+    request_jobs: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool
 ) -> None:
-    """Print the answer to a request: a table of jobs, and of one job also the end of its output."""
+    """Send a request to a service and print its answer: a table of jobs, and of one job also the end of its output."""
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
     from merge_bench.view.streams import print_document
 
-    answer = request(Client(url, results=Path(results), insecure=insecure))
+    answer = request_jobs(Client(url, results=Path(results), insecure=insecure))
     if as_json:
         print_document(answer)
         return
@@ -119,7 +119,7 @@ def _print_jobs(
 
 
 def _printable_lines(text: str) -> str:
-    """The lines of `text` without unprintable characters, each with its line end."""
+    """Return the lines of `text` without unprintable characters, each with its line end."""
     return "".join(f"{mark_unprintable(line)}\n" for line in text.splitlines())
 
 
@@ -128,11 +128,11 @@ def service_address(options: RunOptions) -> str | None:
     if named := options.service or os.environ.get(_SERVICE_VARIABLE):
         return named
     old = format_option_value(options.on or os.environ.get(_OLD_VARIABLE, ""))
-    return address_from_old_option(old) if re.search(r"(^|,)https?://", old) else None
+    return service_address_from_on_option(old) if re.search(r"(^|,)https?://", old) else None
 
 
-def address_from_old_option(address: str | None) -> str | None:
-    """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
+def service_address_from_on_option(address: str | None) -> str | None:
+    """Return the service's address that ``--on``, the old name of ``--service``, gave, and warn about the old name."""
     if address:
         print_warning(
             Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
@@ -143,7 +143,7 @@ def address_from_old_option(address: str | None) -> str | None:
 def run_on_service(
     url: str, command: str, options: RunOptions, *, details: bool
 ) -> tuple[Campaign, Failure | None, int]:
-    """Run `command` as a job of the service at `url`, and copy its records here.
+    """Run `command` as a job of the service at `url`, and copy the job's records to this machine.
 
     Returns the campaign, why the job failed, and its exit status. Where standard output already has the job's output,
     only the end of the report is printed.
@@ -160,7 +160,7 @@ def run_on_service(
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(read_option_sources(options, None, os.environ, [_RESULTS_OPTION]).results)
     client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
-    (request, typed), printed = _typed_job_request(command), [""]
+    (request, typed), printed = _make_typed_job_request(command), [""]
     try:
         with signals.raise_on_signals():
             job = _follow_job(client, client.queue_job(request).id, printed)
@@ -191,7 +191,7 @@ def run_on_service(
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
     head = replace(campaign.head, argv=list(sys.argv), options=common.typed_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
-    recorded = _measuring_command(campaign)
+    recorded = _command_of_campaign(campaign)
     if recorded != command or not campaign.head.configs:
         raise RunFailed(
             f"job {job.id} of {url} has records of `{mark_unprintable(truncate(recorded))}`, not of `{command}`"
@@ -201,8 +201,8 @@ def run_on_service(
     return campaign, error, status
 
 
-def _measuring_command(campaign: Campaign) -> str:
-    """The command that makes campaigns of this kind."""
+def _command_of_campaign(campaign: Campaign) -> str:
+    """The command that makes campaigns of this kind: ``run``, ``tune``, ``exec`` or ``probe NAME``."""
     from merge_bench.view.titles import is_tuning_campaign
 
     if campaign.probe:
@@ -212,7 +212,10 @@ def _measuring_command(campaign: Campaign) -> str:
 
 @contextlib.contextmanager
 def _print_only_final_lines(records: Path) -> Iterator[None]:
-    """Print only the next command and the paths of files of what the block prints: the job has printed the rest."""
+    """Print only the last lines of what the `with` block prints: the next command, and the paths of files.
+
+    The job has printed the rest.
+    """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
@@ -221,45 +224,51 @@ def _print_only_final_lines(records: Path) -> Iterator[None]:
 
 
 def repeat_gate_comparison(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
-    """Repeat the comparison of a job's gate; None without a gate, or if the earlier result is not on this machine."""
+    """Repeat the comparison by which a job's gate decided.
+
+    None without a gate, or if the earlier result is not on this machine.
+    """
     from merge_bench.regressions.gates import RegressionGate
 
     against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
         return None
     gate = RegressionGate.from_options(
-        dataclasses.replace(options, against=against), compared=len(set(campaign.labels)), runs=len(campaign.runs)
+        dataclasses.replace(options, against=against), compared=len(set(campaign.run_labels)), runs=len(campaign.runs)
     )
     return gate.judge_campaign(campaign)[0] if gate else None
 
 
-def _follow_job(client: Client, number: int, printed: list[str]) -> Job:
+def _follow_job(client: Client, job_number: int, printed_log: list[str]) -> Job:
     """Print what is new about a job on standard error until the job ends; returns the job.
 
-    `printed`: one text, the end of the job's log that has been printed; it is replaced.
+    `printed_log`: one text, the end of the job's log that has been printed; it is replaced.
     """
     ahead = -1
     while True:
-        job = client.job(number)
+        job = client.job(job_number)
         if job.state == "queued" and job.ahead != ahead:
             ahead = job.ahead
             print_message(f"job {job.id} is queued at {client.url}; jobs before it: {ahead}")
-        before, log = printed[0], "".join((job.log or "").rpartition("\n")[:2])  # whole lines
+        before, log = printed_log[0], "".join((job.log or "").rpartition("\n")[:2])  # whole lines
         if not log.startswith(before):
             log = log.partition("\n")[2]  # the first line may be cut
             before = next(log[:size] for size in range(len(log), -1, -1) if before.endswith(log[:size]))
         print(_printable_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
-        printed[0] = log
+        printed_log[0] = log
         if job.state not in ("queued", "running"):
             return job
         time.sleep(_POLL_SECONDS)
 
 
-def parse_job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
-    """Parse the words of a command of `root` into a job; values stay text, which the service's rules check."""
+def parse_job_request(root_command: click.Command, words: Sequence[str]) -> JobRequest:
+    """Parse the words of a command line, of a command below `root_command`, into a request for a job.
+
+    Values stay text, which the service's rules check.
+    """
     from merge_bench.service.documents import JobRequest
 
-    command, names, rest, context = root, list[str](), list(words), click.Context(root)
+    command, names, rest, context = root_command, list[str](), list(words), click.Context(root_command)
     while isinstance(command, click.Group) and rest:
         name, subcommand, rest = command.resolve_command(context, rest)
         command, names = subcommand or command, [*names, name or ""]
@@ -275,8 +284,8 @@ def parse_job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
-def _typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
-    """Return the job that this command asks for, and the names of its configs as they were typed.
+def _make_typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
+    """Make the request for the job of the present command line; also returns the names of its configs as typed.
 
     Options in the environment are among those of the job; a config file of the user is sent as settings.
     """
@@ -383,7 +392,7 @@ def serve(
 
 
 def _open_store(options: ServiceOptions) -> ServiceStore:
-    """Open the database of the service, which may be running; it is closed when the command ends."""
+    """Open the database of a service, which may be running; it is closed when the command ends."""
     from merge_bench.service.store import open_service_store
 
     opened = contextlib.closing(open_service_store(options.results))
@@ -393,25 +402,29 @@ def _open_store(options: ServiceOptions) -> ServiceStore:
 _ANYWAY_OPTION = common.flag_option("--anyway", "Add it even if no service of these results is running.")
 
 
-def _open_running_store(options: ServiceOptions, *, anyway: bool, change: str) -> ServiceStore:
-    """Open the store of a service; raises UsageError, which says `change`, if none is running, unless `anyway`."""
+def _open_store_of_running_service(options: ServiceOptions, *, anyway: bool, consequence: str) -> ServiceStore:
+    """Open the database of a service; raises UsageError if the service is not running, unless `anyway`.
+
+    `consequence`: what would happen then, for the message.
+    """
     from merge_bench.service.store import has_running_service
 
     results = options.results
     if not anyway and not has_running_service(results):
         raise UsageError(
-            f"no service of {results} is running on this machine, so {change}; start it (merge-bench serve --results"
-            f" {shlex.quote(str(results))}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
+            f"no service of {results} is running on this machine, so {consequence};"
+            f" start it (merge-bench serve --results {shlex.quote(str(results))}),"
+            " name its folder (merge-bench serve --results FOLDER …), or use --anyway"
         )
     return _open_store(options)
 
 
-@serve.group(cls=common.FullHelpGroup)
-def token() -> None:
+@serve.group("token", cls=common.FullHelpGroup)
+def token_commands() -> None:
     """Add, list or remove the tokens of clients; give --results before `token`."""
 
 
-@token.command("add")
+@token_commands.command("add")
 @common.text_option("--name", "NAME", "Whose token it is.", required=True)
 @common.choice_option(
     "--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own."
@@ -420,20 +433,20 @@ def token() -> None:
 @click.pass_obj
 def add_token(options: ServiceOptions, name: str, role: str, anyway: bool) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    store = _open_running_store(options, anyway=anyway, change="nothing would accept this token")
+    store = _open_store_of_running_service(options, anyway=anyway, consequence="nothing would accept this token")
     print(store.add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
 
-@token.command("list")
+@token_commands.command("list")
 @click.pass_obj
 def list_tokens(options: ServiceOptions) -> None:
     """List names and roles of all tokens."""
     tokens = _open_store(options).list_tokens()
-    _print_lines("token", [f"{each.role:4}  {_utc_time_text(each.created)[:10]}  {each.name}" for each in tokens])
+    _print_list("token", [f"{each.role:4}  {_utc_time_text(each.created)[:10]}  {each.name}" for each in tokens])
 
 
-@token.command("remove")
+@token_commands.command("remove")
 @click.argument("name")
 @click.pass_obj
 def remove_token(options: ServiceOptions, name: str) -> None:
@@ -442,8 +455,8 @@ def remove_token(options: ServiceOptions, name: str) -> None:
     print(f"The token {name} and its schedules are removed.")
 
 
-@serve.group(cls=common.FullHelpGroup)
-def schedule() -> None:
+@serve.group("schedule", cls=common.FullHelpGroup)
+def schedule_commands() -> None:
     """Add, list or remove schedules; give --results, --tables and --command as for the service, before `schedule`."""
 
 
@@ -452,7 +465,7 @@ _MISSED = (
 )
 
 
-@schedule.command("add")
+@schedule_commands.command("add")
 @common.text_option("--name", "NAME", "Name of the schedule.", required=True)
 @common.text_option("--at", "HH:MM", "Time of day, such as 02:30.", required=True)
 @common.text_option("--days", "DAYS", "Days, such as mon-fri or sat,sun.", default="daily", show_default=True)
@@ -470,13 +483,13 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
 
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=parse_job_request(root, words), **values)
-    store = _open_running_store(options, anyway=anyway, change="this schedule would never run")
+    store = _open_store_of_running_service(options, anyway=anyway, consequence="this schedule would never run")
     rules = JobRules(options.results.resolve(), options.tables, options.commands)
     added = runner.add_schedule(store, rules, LOCAL, request)
     print(f"{added.name} begins at {_utc_time_text(added.next)}.")
 
 
-@schedule.command("list")
+@schedule_commands.command("list")
 @click.pass_obj
 def list_schedules(options: ServiceOptions) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
@@ -485,10 +498,10 @@ def list_schedules(options: ServiceOptions) -> None:
         times = f"{entry.at} {entry.days} {entry.zone}, next {_utc_time_text(entry.next)}"
         lines.append(f"{entry.name}  {times}  {entry.who}  {entry.command}")
         lines += [f"  no job the last time: {entry.message}"] if entry.message is not None else []
-    _print_lines("schedule", lines)
+    _print_list("schedule", lines)
 
 
-@schedule.command("remove")
+@schedule_commands.command("remove")
 @click.argument("name")
 @click.pass_obj
 def remove_schedule(options: ServiceOptions, name: str) -> None:
@@ -498,9 +511,9 @@ def remove_schedule(options: ServiceOptions, name: str) -> None:
     print(f"The schedule {name} is removed; a job that it has queued stays.")
 
 
-def _print_lines(kind: str, lines: Sequence[str]) -> None:
-    """Print lines, or say on standard error that there is no `kind` yet."""
-    print("\n".join(lines) or f"There is no {kind} yet.", file=None if lines else sys.stderr)
+def _print_list(item_name: str, lines: Sequence[str]) -> None:
+    """Print lines, or a message on standard error that there is no item of the kind `item_name` yet."""
+    print("\n".join(lines) or f"There is no {item_name} yet.", file=None if lines else sys.stderr)
 
 
 def _utc_time_text(seconds: float) -> str:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from merge_bench.tune.tuning_plan import TuningTask
 
 
-class TuneCommand(common.SectionedCommand):
-    """A command whose words behind the first ``--`` are a person's own command, the parameter `words`."""
+class TuneCommand(common.SectionedHelpCommand):
+    """The command `tune`: the words behind the first ``--`` are a user's own command, the parameter `words`."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARGUMENT]...]"]
@@ -74,16 +74,16 @@ OF_RUN = tuple(
 
 @click.command(cls=TuneCommand, context_settings=common.CONTEXT)
 @click.argument("baseline", type=common.PATH, required=False, metavar="[BASELINE]")
-@common.add_options("options", TuneOptions, OF_TUNING)
-@common.add_options("own", ExecOptions, OF_COMMAND)
+@common.add_options("tune_options", TuneOptions, OF_TUNING)
+@common.add_options("exec_options", ExecOptions, OF_COMMAND)
 @common.plot_option("the speed-up of each setting")
-@common.add_options("run", RunOptions, OF_RUN)
+@common.add_options("run_options", RunOptions, OF_RUN)
 def tune(
     baseline: str | None,
-    options: TuneOptions,
-    own: ExecOptions,
+    tune_options: TuneOptions,
+    exec_options: ExecOptions,
     plots: Sequence[str],
-    run: RunOptions,
+    run_options: RunOptions,
     words: tuple[str, ...],
 ) -> int:
     """Find a config that is faster than BASELINE (by default the built-in settings), and confirm the gain.
@@ -106,36 +106,36 @@ def tune(
     from merge_bench.view.text import mark_unprintable
     from merge_bench.view.titles import plan_size_text
 
-    options, command = _settle_command(options, own, run, words)
-    output = Path(options.output or f"tuned-{_cluster_or_host_name()}.cfg")
+    tune_options, command = _resolve_tuned_command(tune_options, exec_options, run_options, words)
+    output = Path(tune_options.output or f"tuned-{_cluster_or_host_name()}.cfg")
     drawings = check_plot_files(plots, [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
-    if command is None and (url := service_address(run)):
-        campaign, ended, status = run_on_service(url, "tune", run, details=run.details)
+    if command is None and (url := service_address(run_options)):
+        campaign, ended, status = run_on_service(url, "tune", run_options, details=run_options.details)
         problem = ended.message if ended else ""
         sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
             text = read_regular_file(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
-                campaigns.write_tuned_config(campaign, read_space(SPACE), text, sizes, options.metric, output)
+                campaigns.write_tuned_config(campaign, read_space(SPACE), text, sizes, tune_options.metric, output)
             except KeyError:
                 raise RunFailed(f"{output} was not written: the service has another tuning space") from None
     else:
-        task = make_tuning_task(baseline, options, run, command)
+        task = make_tuning_task(baseline, tune_options, run_options, command)
         sizes, pruned = task.sizes, task.pruned
         print_warnings(warning for each in task.prepared for warning in each.warnings)
-        if run.dry_run:
+        if run_options.dry_run:
             _print_tuning_space(task)
             return 0
-        with contextlib.closing(make_progress(sys.stderr, quiet=run.json)) as progress:
-            campaign, status, problem = campaigns.run_tuning(task, output, progress, common.command_caller())
+        with contextlib.closing(make_progress(sys.stderr, quiet=run_options.json)) as progress:
+            campaign, status, problem = campaigns.run_tuning(task, output, progress, common.make_calling_program())
     result = tuning_result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
     remarks.append(f"Records: {campaign.records}{service_machine_note()}")
     if status == 0:
-        remarks += draw_tuning_charts(result, campaign, drawings, sizes, options.metric)
-    if run.json:
+        remarks += draw_tuning_charts(result, campaign, drawings, sizes, tune_options.metric)
+    if run_options.json:
         error = Failure("unfinished", problem or result.stopped or "") if status else None
         print_document(result.make_document(campaign.records, written, pruned, error))
     elif problem or (status and not result.tried_nothing):
@@ -144,36 +144,42 @@ def tune(
             print_log_tail(next((failure.log_tail for each in campaign.launches[-1:] for failure in each.failures), ""))
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
-        enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
+        enough_seconds = time_to_decide_all(campaign, Path(tune_options.space or SPACE))
         step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
         print_tuning(
-            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
+            result,
+            sizes=sizes,
+            metric=tune_options.metric,
+            pruned=pruned,
+            details=run_options.details,
+            step=step,
+            remarks=remarks,
         )
     return status
 
 
-def _settle_command(
-    options: TuneOptions, own: ExecOptions, run: RunOptions, words: Sequence[str]
+def _resolve_tuned_command(
+    tune_options: TuneOptions, exec_options: ExecOptions, run_options: RunOptions, words: Sequence[str]
 ) -> tuple[TuneOptions, CommandPlan | None]:
-    """Return the options with their metric, and the plan of the command in `words`; None without one."""
+    """Return the options of the tuning with its metric, and the plan of the command in `words`; None without words."""
     from merge_bench.command.command_campaign import make_command_plan
     from merge_bench.tune.command_tuning import refuse_options_of_merges
 
     if words:
-        refuse_options_of_merges(run)
-        timeout = run.timeout if TIMEOUT in run.sources else None
-        command = make_command_plan(words, own.with_given_values(timeout=timeout), lanes=own.lanes)
-        return options.with_given_values(metric=command.main_metric.name), command
-    if others := [key for key in own.sources if key != "metric"]:
+        refuse_options_of_merges(run_options)
+        timeout = run_options.timeout if TIMEOUT in run_options.sources else None
+        command = make_command_plan(words, exec_options.with_given_values(timeout=timeout), lanes=exec_options.lanes)
+        return tune_options.with_given_values(metric=command.main_metric.name), command
+    if others := [key for key in exec_options.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")
     declared = options_by_key(TuneOptions.table())["metric"]
-    for text in own.metric:
-        options = options.with_given_values(metric=parse_option_text(declared.parse, text, "--metric"))
-    return options, None
+    for text in exec_options.metric:
+        tune_options = tune_options.with_given_values(metric=parse_option_text(declared.parse, text, "--metric"))
+    return tune_options, None
 
 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
-    """Print a stored tuning; returns the messages of errors that standard output has, which are none."""
+    """Print a stored tuning; returns the error messages that it printed on standard output, which are none."""
     from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import next_step_after_recorded_tuning
     from merge_bench.tune.result import ended_tuning_result_of

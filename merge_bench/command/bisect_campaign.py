@@ -25,10 +25,10 @@ from merge_bench.analysis.compare import (
     side_of_run,
 )
 from merge_bench.analysis.statistics import Effect
-from merge_bench.campaign import Caller, Progress
+from merge_bench.campaign import CallingProgram, ProgressDisplay
 from merge_bench.campaign.campaign import complete_campaign_line, dry_run_text, run_sweep
-from merge_bench.campaign.planned_launches import Job, load_sweep
-from merge_bench.campaign.resume import find_same_campaign, jobs_left
+from merge_bench.campaign.planned_launches import PlannedLaunch, load_sweep
+from merge_bench.campaign.resume import find_campaign_of_same_command, missing_launches
 from merge_bench.command import command_campaign
 from merge_bench.command.bisect import (
     LEAST,
@@ -64,9 +64,9 @@ class PlannedPair:
     """
 
     head: CampaignLine
-    jobs: Sequence[Job]
+    jobs: Sequence[PlannedLaunch]
     results: Path
-    run: Callable[[Progress, Caller], tuple[Path, int]]
+    run: Callable[[ProgressDisplay, CallingProgram], tuple[Path, int]]
     shown: Callable[[], str]
 
 
@@ -105,9 +105,9 @@ class BisectTask:
             raise UsageError("bisect measures one merge: use one value of each option")
         return PlannedPair(
             sweep.campaign_line(),
-            sweep.jobs(),
+            sweep.ordered_launches(),
             sweep.results_folder,
-            lambda progress, caller: run_sweep(sweep, progress, caller=caller, say_time=False),
+            lambda progress, caller: run_sweep(sweep, progress, caller=caller, print_estimate=False),
             lambda: dry_run_text(sweep),
         )
 
@@ -160,8 +160,8 @@ class PairMeasurer:
     """Measures pairs of releases within the budget of a call; what is stored already costs nothing."""
 
     task: BisectTask
-    progress: Progress
-    caller: Caller
+    progress: ProgressDisplay
+    caller: CallingProgram
     seconds: float = 0.0
     launches: int = 0
     folders: dict[tuple[str, str], Path] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class PairMeasurer:
         pair = (baseline, candidate)
         planned = self.task.plan_pair(pair, launches)
         stored = self._find_stored(pair, planned)
-        left = jobs_left(stored, planned.jobs) if stored is not None else planned.jobs
+        left = missing_launches(stored, planned.jobs) if stored is not None else planned.jobs
         if left:
             if not self._fits(len(left)):
                 return None
@@ -191,7 +191,7 @@ class PairMeasurer:
         if self.task.options.fresh:
             return None
         line = complete_campaign_line(planned.head, planned.jobs, self.caller)
-        return find_same_campaign(planned.results, line)
+        return find_campaign_of_same_command(planned.results, line)
 
     def _fits(self, launches: int) -> bool:
         budget = self.task.bisect.budget
@@ -237,7 +237,7 @@ def _effect(campaign: Campaign, launches: int) -> Effect:
     return effect
 
 
-def run_bisection(task: BisectTask, progress: Progress, caller: Caller) -> BisectDocument:
+def run_bisection(task: BisectTask, progress: ProgressDisplay, caller: CallingProgram) -> BisectDocument:
     """Bisect the releases of a task, and say what differs between those that it ends with."""
     releases, threshold = task.releases, task.options.threshold
     measurer = PairMeasurer(task, progress, caller)

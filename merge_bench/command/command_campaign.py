@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 
 from merge_bench.analysis.compare import least_blocks
-from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
+from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
-    Job,
     LaunchTimeEstimator,
-    add_config,
+    PlannedLaunch,
+    append_config_record,
     make_campaign_line,
     make_config_record,
     order_runs_in_blocks,
@@ -114,13 +114,13 @@ class CommandCampaign:
     """A planned campaign: its first record, its launches in order, the command, and what decides about a launch."""
 
     head: CampaignLine
-    jobs: Sequence[Job]
+    jobs: Sequence[PlannedLaunch]
     plan: CommandPlan
 
     @property
     def required(self) -> Sequence[str]:
         """The transports that the command's processes have to use."""
-        return RecordedPlan.of(self.head.plans[0]).require_transport or ()
+        return RecordedPlan.from_options(self.head.plans[0]).require_transport or ()
 
     @property
     def blocks(self) -> int:
@@ -155,7 +155,7 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     ready: list[tuple[PlannedRun, Config]] = []
     for name in names:
         variants = plan_command_under_config(name, argv, options, several=("ucx",))
-        add_config(configs, record := make_config_record(variants[0]))
+        append_config_record(configs, record := make_config_record(variants[0]))
         ready += [(planned, record) for planned in variants]
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
@@ -170,7 +170,8 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     labels = label_planned_runs(head)
     order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=launches, seed=first.plan.seed)
     jobs = [
-        Job(planned, key.config, key.plan, block, labels[key.config, key.plan]) for block, ((planned, _), key) in order
+        PlannedLaunch(planned, key.config, key.plan, block, labels[key.config, key.plan])
+        for block, ((planned, _), key) in order
     ]
     return CommandCampaign(head, jobs, plan)
 
@@ -184,7 +185,7 @@ def plan_command_under_config(
     wrong with the config or the command.
     """
     planned_runs = []
-    for planned in plan_runs(name, options, _without_merge, several=several):
+    for planned in plan_runs(name, options, _without_merge, allowed_several=several):
         variables = command_variables(planned)
         if find_program(argv, command_environment(variables)) is None:
             raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
@@ -251,7 +252,7 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
 def is_overstated_perftest(plan: CommandPlan, ucx: str | None) -> bool:
     """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx`: the release of UCX."""
     measures_rate = any(metric.better == "more" for metric in plan.metrics)
-    return bool(ucx and measures_rate and "ucx_perftest" in plan.line and perftest_overstates_bandwidth(ucx))
+    return bool(ucx and measures_rate and "ucx_perftest" in plan.shell_line and perftest_overstates_bandwidth(ucx))
 
 
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -261,7 +262,7 @@ def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 def few_launches_sentence(campaign: CommandCampaign) -> str | None:
     """A sentence that the launches are too few to show a difference between the runs; None if they are not."""
-    plans = tuple(map(RecordedPlan.of, campaign.head.plans))
+    plans = tuple(map(RecordedPlan.from_options, campaign.head.plans))
     planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
     least, runs = least_blocks(planned), len(campaign.head.runs)
     if campaign.blocks >= least:
@@ -302,14 +303,14 @@ def _time_sentence(campaign: CommandCampaign) -> str:
 
 
 def run_command_campaign(
-    campaign: CommandCampaign, options: RunOptions, progress: Progress, *, caller: Caller = UNTOUCHED
+    campaign: CommandCampaign, options: RunOptions, progress: ProgressDisplay, *, caller: CallingProgram = UNTOUCHED
 ) -> tuple[Path, int]:
     """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
     jobs, expected = campaign.jobs, campaign.expected_time()
     if few := few_launches_sentence(campaign):
         print_warning(Caution("few-blocks", few))
 
-    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
@@ -325,12 +326,17 @@ def run_command_campaign(
         extend=Path(options.extend) if options.extend else None,
         caller=caller,
         wait_for_quiet=options.wait_for_quiet,
-        expected=expected if expected.total_seconds(jobs) is not None else None,
+        time_estimator=expected if expected.total_seconds(jobs) is not None else None,
     )
 
 
 def launch_command(
-    plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int, required: Sequence[str] = ()
+    plan: CommandPlan,
+    job: PlannedLaunch,
+    writer: CampaignWriter,
+    progress: ProgressDisplay,
+    index: int,
+    required: Sequence[str] = (),
 ) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
@@ -348,7 +354,7 @@ class CommandLaunch:
     """
 
     plan: CommandPlan
-    job: Job
+    job: PlannedLaunch
     writer: CampaignWriter
     index: int
     processes: LaunchProcesses
@@ -358,7 +364,7 @@ class CommandLaunch:
         self._variables = command_variables(self.job.prepared)
         self._environment = command_environment(self._variables)
 
-    def measure(self, progress: Progress) -> None:
+    def measure(self, progress: ProgressDisplay) -> None:
         """Run command and checks, and record them; raises LaunchFailed if the launch does not count."""
         plan, place = self.plan, self._make_place()
         progress.show_phase("looking at other processes")
@@ -373,7 +379,7 @@ class CommandLaunch:
         ended = self.processes.run(CommandTask(argv, self._environment, out, err, timeout=plan.timeout))
         if ended.left_out:
             what = f"{format_bytes(ended.left_out)} of the command's output were not kept, and no metric is there"
-            self.writer.write(WarningLine.of(Caution(OUTPUT_CUT, what, "have it print less"), self.index))
+            self.writer.write(WarningLine.from_caution(Caution(OUTPUT_CUT, what, "have it print less"), self.index))
         try:
             self._judge(ended, place, began, out, err)
         except LaunchFailed as failure:
@@ -397,7 +403,7 @@ class CommandLaunch:
         if self.required:
             check_required_lanes(self.required, logs)
         elif line is None:
-            self.writer.write(WarningLine.of(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
+            self.writer.write(WarningLine.from_caution(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
@@ -473,7 +479,7 @@ class CommandLaunch:
         )
         self.writer.write(line)
         if is_overstated_perftest(self.plan, worker.ucx.version):
-            self.writer.write(WarningLine.of(Caution(PERFTEST, PERFTEST_OVERSTATES), self.index))
+            self.writer.write(WarningLine.from_caution(Caution(PERFTEST, PERFTEST_OVERSTATES), self.index))
 
     def _describe_host(self) -> Worker:
         """This host, and the environment that the command gets."""

@@ -133,11 +133,11 @@ class LaunchProcesses:
         names = ("reason", "status", "seconds", "left_out", "problem", "unended")
         return EndedCommand(**{name: report[name] for name in names})
 
-    def find_cause(self, error: Exception) -> MergeBenchError | None:
+    def find_process_failure(self, error: Exception) -> MergeBenchError | None:
         """No library's error is explained by the end of a process."""
         return None
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         """End everything that was started, and remove the work folders."""
         if self._warden is not None and not self._warden.reaped:
             self._warden.end(signal.SIGTERM, _STOP_SECONDS)

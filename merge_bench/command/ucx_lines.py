@@ -15,7 +15,7 @@ from merge_bench.config.files import read_regular_file
 from merge_bench.config.ucx_info import NAME_LISTS
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records import ONE_HOST, TWO_HOSTS
-from merge_bench.records.schema import LanePair, LanesLine, SizeRange
+from merge_bench.records.schema import LanesLine, UcxProtocolRange, WorkerPairLanes
 
 _PLACEMENTS = {"intra-node": ONE_HOST, "inter-node": TWO_HOSTS}
 _LONGEST_LOG = 256 << 20
@@ -52,7 +52,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     The whole command is rank 0: UCX does not log which process a lane leads to, only whether that is on another host.
     """
     transports: dict[str, dict[str, None]] = {}
-    protocols: list[list[SizeRange]] = []
+    protocols: list[list[UcxProtocolRange]] = []
     for text in logs:
         for place, lanes in logged_lanes(text).items():
             if place != SELF:
@@ -63,7 +63,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     if not transports:
         return None
     pairs = [
-        LanePair(
+        WorkerPairLanes(
             from_rank=0,
             to_rank=0,
             placement=_PLACEMENTS.get(place),
@@ -76,12 +76,14 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     return LanesLine(launch=launch, requested=requested, pairs=pairs, protocols=protocols)
 
 
-def _tag_protocols(text: str) -> list[SizeRange]:
+def _tag_protocols(text: str) -> list[UcxProtocolRange]:
     """How a process sends tag messages of host memory, by their size."""
     ranges = []
     for first, last, name in parse_ucx_log(text, _TAG_MESSAGES).protocols:
         protocol, _, lanes = name.removesuffix("]").rpartition(" [")
-        ranges.append(SizeRange(memory="host", first_bytes=first, last_bytes=last, protocol=protocol, transports=lanes))
+        ranges.append(
+            UcxProtocolRange(memory="host", first_bytes=first, last_bytes=last, protocol=protocol, transports=lanes)
+        )
     return ranges
 
 

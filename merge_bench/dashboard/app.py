@@ -148,13 +148,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _show_in_results(self, names: Sequence[str]) -> None:
         """Show the results in these folders in the Results tab."""
-        self._entries = self.index.refresh(names)  # they can be newer than the last listing
+        self._entries = self.index.refresh_entries(names)  # they can be newer than the last listing
         self.results.choose_campaigns(names)
         self.tabs.value = "Results"
 
     def _show_live(self, name: str) -> None:
         """Show the campaign in this folder, which was started here and has its first record, while it runs."""
-        self._entries = self.index.refresh([name])
+        self._entries = self.index.refresh_entries([name])
         self.live.choose_newest()
         self.tabs.value = "Live"
 

@@ -67,7 +67,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     goes_on = running and campaign.end is None
     count = CampaignProgress(
         launches=sum(map(_is_successful_launch, campaign.launches)),
-        iterations=sum(len(launch.timed) for launch in campaign.launches),
+        iterations=sum(len(launch.timed_iterations) for launch in campaign.launches),
         share=1.0 if campaign.end is not None else None,
         doing=_current_activity(campaign, running=running),
         failed=sum(is_finished_launch(launch) and launch.failed for launch in campaign.launches),
@@ -78,7 +78,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     planned = sum(run.planned_launches for run in runs)
     merges = [run for run in runs if run.plan.probe is None and run.plan.command is None]  # others have no iterations
     shares = (
-        1.0 if _is_successful_launch(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        1.0 if _is_successful_launch(launch) else len(launch.timed_iterations) / max(run.plan.iterations or 0, 1)
         for run in runs
         for launch in run.launches
     )
@@ -88,7 +88,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         count,
         launches=sum(min(sum(map(_is_successful_launch, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
-        iterations=sum(len(launch.timed) for run in merges for launch in run.launches),
+        iterations=sum(len(launch.timed_iterations) for run in merges for launch in run.launches),
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
@@ -145,7 +145,7 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
     where = (
         ("launching" if campaign.command is None else "the command runs")
         if last is None or _has_ended(last) or last.line is None
-        else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity(last)}"
+        else f"launch {last.index}: {'the command runs' if last.is_of_command else _launch_activity(last)}"
     )
     return where if running else f"no end was recorded; last known step: {where}"
 
@@ -155,8 +155,8 @@ def _launch_activity(launch: Launch) -> str:
         return "ending"
     if launch.probes:
         return f"{len(launch.probes)} rows measured"
-    if launch.timed:
-        return f"{max(iteration.index for iteration in launch.timed) + 1} iterations timed"
+    if launch.timed_iterations:
+        return f"{max(iteration.index for iteration in launch.timed_iterations) + 1} iterations timed"
     return "warming up" if launch.iterations else "cluster is up"
 
 
@@ -279,7 +279,7 @@ class IterationPoints:
         for record in records:
             if isinstance(record, s.CampaignLine):
                 self._head = record
-                command = RecordedPlan.of(record.plans[0]).command if record.plans else None
+                command = RecordedPlan.from_options(record.plans[0]).command if record.plans else None
                 self.metric = metrics_of_command(command.metrics)[0] if command is not None else None
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
@@ -343,7 +343,7 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     pairs, rates = _pair_rates_map_or_table(launch)
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
-    recent = replace(launch, iterations=launch.timed[-RECENT:])
+    recent = replace(launch, iterations=launch.timed_iterations[-RECENT:])
     workers = aggregate.worker_figures([recent]) if campaign.command is None else ()
     return LiveState(
         progress=progress,
@@ -370,7 +370,7 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
 
 def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> dict[str, str]:
     """Figures of the fastest run of a campaign, as texts by name; with its config if there are several runs."""
-    labelled = zip(campaign.labels, documents, strict=False)
+    labelled = zip(campaign.run_labels, documents, strict=False)
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
     if is_tuning_campaign(campaign) or not measured:
         return {}
@@ -455,7 +455,7 @@ def _verification_text(campaign: Campaign, *, running: bool) -> str:
     )
     if checks:
         return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
-    if not any(launch.timed for launch in campaign.launches):
+    if not any(launch.timed_iterations for launch in campaign.launches):
         return ""
     return "not checked yet" if running else "not checked"
 

@@ -16,7 +16,7 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import row_quantity, rows_with_campaigns
 from merge_bench.probe.view.charts import make_panels_of_results, row_value_range
-from merge_bench.records.campaign import Campaign, Row
+from merge_bench.records.campaign import Campaign, ProbeRow
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Chart
@@ -43,7 +43,7 @@ def make_network_content(loaded: Sequence[LoadedCampaign], datasets: Sequence[st
     """Make the charts and table of network measurements in `loaded` campaigns and published `datasets`."""
     problems = [one.problem for one in loaded if one.problem]
     campaigns = [one.campaign for one in loaded if one.campaign is not None]
-    measured: list[tuple[Campaign, Row]] = []
+    measured: list[tuple[Campaign, ProbeRow]] = []
     try:
         measured += rows_with_campaigns(campaigns)
     except MergeBenchError as reason:
@@ -58,7 +58,7 @@ def make_network_content(loaded: Sequence[LoadedCampaign], datasets: Sequence[st
     return NetworkContent(make_panels_of_results(measured, others), _rows_data_frame(rows), tuple(problems))
 
 
-def _rows_data_frame(rows: Sequence[Row]) -> pd.DataFrame:
+def _rows_data_frame(rows: Sequence[ProbeRow]) -> pd.DataFrame:
     """Make the table of network measurements, a row for each of `rows`."""
     values = [(row_quantity(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {

@@ -24,9 +24,9 @@ from merge_bench.dashboard.live_data import (
     is_finished_launch,
     tuning_stage_html,
 )
-from merge_bench.records.campaign import Campaign, Tuning
+from merge_bench.records.campaign import Campaign, RecordedTuning
 from merge_bench.records.results_folder import RUNNING, TUNE, ResultEntry
-from merge_bench.records.schema import ConfigLine, TuneLine
+from merge_bench.records.schema import AddedConfigLine, TuningStepLine
 from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign
 from merge_bench.report.next_step import next_step_after_recorded_tuning
@@ -92,7 +92,7 @@ class TuningContent:
     details: tuple[str, ...] = ()
     step: NextStep | None = None
     progress: CampaignProgress | None = None
-    steps: tuple[TuneLine, ...] = ()
+    steps: tuple[TuningStepLine, ...] = ()
     charts: tuple[Chart, ...] = ()
     race: Chart | None = None
     frame: pd.DataFrame | None = None
@@ -141,7 +141,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
     )
 
 
-def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
+def _config_text(campaign: Campaign, result: TuningResult, winner: AddedConfigLine) -> str | None:
     """The text of a config file with the settings of `winner`; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {mark_unprintable(result.baseline)};"
@@ -161,7 +161,7 @@ def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -
     return text if not errors and read == names and all(map(NAME.fullmatch, names)) else None
 
 
-def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
+def _steps_data_frame(campaign: Campaign, steps: Sequence[TuningStepLine]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
@@ -200,7 +200,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
     return [*sentences, *undecided_sentences(result, sizes)]
 
 
-def _speedup_text(line: TuneLine | None) -> str:
+def _speedup_text(line: TuningStepLine | None) -> str:
     return format_ratio_with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
 
@@ -213,7 +213,7 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
             rows.append((run.config.name, plan_size_text(campaign, run.plan_index), str(len(launches)), rate))
     columns = columns_from_rows(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
     columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
-    tuning = campaign.plans[0].tune or Tuning()
+    tuning = campaign.plans[0].tune or RecordedTuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
     candidates = [name for name in tuning.values if name not in left_out]
     absent = [name for name in candidates if name not in {config for config, *_ in rows}]

@@ -23,7 +23,7 @@ from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues
 from merge_bench.merge.exchange import find_recorded_plane, name_planes_with
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import IterationLine, PairTraffic, Phases, ProbeLine, WorkerIteration
+from merge_bench.records.schema import IterationLine, PairTraffic, PhaseSeconds, ProbeLine, WorkerIteration
 
 LINKS: Mapping[str, str] = {ONE_HOST: "local", TWO_HOSTS: "nic"}
 LATENCY, BANDWIDTH = "tag_lat", "tag_bw"
@@ -142,7 +142,7 @@ def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
     by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
-        line, timed = launch.line, [iteration for iteration in launch.timed if _has_all_phases(iteration)]
+        line, timed = launch.line, [iteration for iteration in launch.timed_iterations if _has_all_phases(iteration)]
         if line is None or not line.workers or not timed:
             continue
         hosts = {worker.rank: worker.host for worker in line.workers}
@@ -221,7 +221,7 @@ def _log_variance(seconds: Sequence[float]) -> float | None:
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
-def _hidden_share(worker: WorkerIteration, phases: Phases) -> float:
+def _hidden_share(worker: WorkerIteration, phases: PhaseSeconds) -> float:
     """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
@@ -363,7 +363,7 @@ def _check_model_supports(campaign: Campaign, run: Run) -> None:
     """Raise UsageError if the model does not describe this run."""
     plan, zipf = run.plan, run.plan.workload and run.plan.workload.zipf
     for unsupported, why, instead in (
-        (run.imported, "imported results have no phase times", "of `run`"),
+        (run.is_imported, "imported results have no phase times", "of `run`"),
         (
             not find_recorded_plane(plan.exchange).exchanges_by_workers,
             f"it was measured with --exchange {plan.exchange}",

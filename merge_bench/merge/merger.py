@@ -31,8 +31,8 @@ from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.time_notes import TimeNotes
-from merge_bench.records.schema import Flight as FlightSeconds
-from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
+from merge_bench.records.schema import FrameCounts, PairTraffic, PhaseSeconds, WorkerIteration
+from merge_bench.records.schema import TransferSeconds as FlightSeconds
 
 Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
@@ -103,7 +103,7 @@ class Merger:
             ("join", exchanged, joined),
             ("barrier", joined, time.perf_counter()),
         )
-        phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
+        phases = PhaseSeconds(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
         return self._make_measurement(joined - start, phases, transfers, rows, cpu)
 
     def repeat_exchange(self) -> TransferTotals:
@@ -186,7 +186,7 @@ class Merger:
         yield Side.RIGHT
 
     def _make_measurement(
-        self, seconds: float, phases: Phases, transfers: TransferTotals, rows: int, cpu: float, *overlaps: float
+        self, seconds: float, phases: PhaseSeconds, transfers: TransferTotals, rows: int, cpu: float, *overlaps: float
     ) -> WorkerMeasurement:
         """Make the record of this worker's part of an iteration.
 
@@ -270,7 +270,7 @@ class PipelinedMerger(Merger):
         join = sum(ended - began for began, ended in joins)
         return self._make_measurement(
             end - start,
-            Phases(partition=partitioned - start, exchange=last - first, join=join),
+            PhaseSeconds(partition=partitioned - start, exchange=last - first, join=join),
             _sum_pipelined_transfers(pipeline),
             self.engine.result_rows(),
             cpu,

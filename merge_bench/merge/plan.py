@@ -277,7 +277,7 @@ def _result_of_chunk_row(
 def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
     """Raise an error if a plan's `workers_here` workers need more than the `available` bytes on host `where`.
 
-    Of tables only the processes count here; `check_tables_fit` counts the rows.
+    Of tables only the processes count here; `check_tables_fit_in_memory` counts the rows.
 
     Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """

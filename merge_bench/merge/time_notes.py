@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from merge_bench.records.timeline import MOST_EVENTS, Batch, Span, WorkerTimeline
+from merge_bench.records.timeline import MOST_EVENTS, MessageBatch, Span, WorkerTimeline
 
 Key = tuple[int, int, bool]
 """The number of a piece, the peer, and whether it was received."""
@@ -54,7 +54,7 @@ class TimeNotes:
             rank=rank,
             spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
             batches=[
-                Batch(
+                MessageBatch(
                     side=sides[piece], piece=piece, peer=peer, received=received, bytes=int(size), begin=begin, end=end
                 )
                 for (piece, peer, received), (begin, end, size) in self._batches.items()
@@ -117,4 +117,4 @@ class KeptTimelines:
 
 
 def _event_count(timelines: Iterable[WorkerTimeline]) -> int:
-    return sum(each.events for each in timelines)
+    return sum(each.event_count for each in timelines)

@@ -46,7 +46,7 @@ from merge_bench.merge.verification import (
 )
 from merge_bench.merge.workload import Expectation, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
-from merge_bench.records.schema import SizeRange, WorkerMemory
+from merge_bench.records.schema import UcxProtocolRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
 
 PLUGIN = "merge_bench"
@@ -409,7 +409,7 @@ def use_parcel_writer(way: str, streams: int, l2_bytes: int | None) -> None:
         engine.use_parcel_writer(way, streams, l2_bytes)
 
 
-def describe_endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
+def describe_endpoints() -> dict[int, tuple[list[str], list[UcxProtocolRange]]]:
     """For each peer the lanes that UCX selected, and the protocols of messages by size."""
     return current_plugin().exchange.endpoints()
 

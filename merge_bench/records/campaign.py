@@ -34,16 +34,16 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     nullable: bool | None = None
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that are no part of a table: why (``hidden``, ``no data``), how many, and the first names."""
+class UnusedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Files in a table's folder that are no part of the table: why (``hidden``, ``no data``), how many, first names."""
 
     reason: str
     count: int
     names: list[str] = []
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """The left or the right table of Parquet files.
+class RecordedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The left or the right table of Parquet files, as a recorded plan describes it.
 
     `chunks`: the (file, row group) pairs of each worker; `chunk_rows`: the sum of their rows. `fingerprint`: of the
     files' footers, sizes and partitions, equal for equal tables, wherever they lie.
@@ -55,14 +55,15 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[TableColumn] = []
     chunks: list[list[tuple[str, int]]] = []
     chunk_rows: list[s.Count] = []
-    left_out: list[LeftOut] = []
+    left_out: list[UnusedFiles] = []
     fingerprint: str | None = None
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is merged. `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`.
+class RecordedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables that are merged, as a recorded plan describes them.
 
-    `benchmark`: of which the tables are generated, such as ``h2o``, with its `question`.
+    `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`. `benchmark`: of which the
+    tables are generated, such as ``h2o``, with its `question`.
     """
 
     name: str | None = None
@@ -74,13 +75,16 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     payload_columns: s.Count | None = None
     zipf: float | None = None
     keys: list[str] | None = None
-    left: Table | None = None
-    right: Table | None = None
+    left: RecordedTable | None = None
+    right: RecordedTable | None = None
     warnings: list[Caution] | None = None
 
 
-class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `tune`. `space`: its digest; `budget`: launches and seconds, None without a limit."""
+class RecordedTuning(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `tune` in a recorded plan.
+
+    `space`: the digest of the tuning space; `budget`: launches and seconds, None without a limit.
+    """
 
     strategy: str | None = None
     space: str | None = None
@@ -113,7 +117,7 @@ class CommandMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that is measured. Its first metric is the main one, which gates and short lists use.
+    """The command that `exec` measures. Its first metric is the main one, which gates and short lists use.
 
     `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
     None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
@@ -131,18 +135,18 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     lanes: bool = False
 
     @property
-    def line(self) -> str:
-        """The command as one line of a shell."""
+    def shell_line(self) -> str:
+        """The measured command as one line for a shell."""
         return self.argv[0] if self.shell and self.argv else shlex.join(self.argv)
 
     @property
     def main_metric(self) -> CommandMetric:
-        """The metric that decides; the wall-clock if the record has none."""
+        """The command's first metric, which decides; its wall-clock if the record has none."""
         return self.metrics[0] if self.metrics else CommandMetric(name=WALL, unit="s")
 
 
 class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a recorded plan that readers use.
+    """The options of a recorded plan that readers use; None for an option that the record does not have.
 
     `probe`: the network measurement, `command`: the command that is measured; both None for merges.
     """
@@ -174,31 +178,31 @@ class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     require_transport: list[str] | None = None
     timeline: str | None = None
     write_result: str | None = None
-    workload: Workload | None = None
-    tune: Tuning | None = None
+    workload: RecordedWorkload | None = None
+    tune: RecordedTuning | None = None
     probe: str | None = None
     command: CommandPlan | None = None
     ucx: str | None = None
 
     @property
     def question(self) -> str:
-        """``h2o q1``: the benchmark and its question; empty without one."""
+        """The benchmark and its question, such as ``h2o q1``; empty without one."""
         work = self.workload
         return " ".join(filter(None, (work.benchmark, work.question))) if work is not None else ""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> RecordedPlan:
-        """Read a plan of a campaign line; an option whose value has another type counts as missing."""
-        return _read_structure(cls, options)[0]
+    def from_options(cls, options: Mapping[str, Any]) -> RecordedPlan:
+        """Read a plan of a campaign line; an option whose value has an unexpected type counts as missing."""
+        return _read_recorded_structure(cls, options)[0]
 
 
 def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
-    """Whether these are the plans of a tuning."""
+    """Whether a campaign with these plans is a tuning."""
     return any(plan.tune is not None for plan in plans)
 
 
 def remove_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded plan without the names of its tables: plans of equal tables that have other names become equal.
+    """Return a recorded plan without the names of its tables, so that plans of equal tables become equal.
 
     Tables of older records have no fingerprint, and keep their paths.
     """
@@ -215,38 +219,40 @@ def remove_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 _NAMING_FIELDS = frozenset(("path", "files", "chunks", "left_out"))
 _STRUCTURES: Mapping[str, type[msgspec.Struct]] = {
-    "workload": Workload,
-    "left": Table,
-    "right": Table,
-    "tune": Tuning,
+    "workload": RecordedWorkload,
+    "left": RecordedTable,
+    "right": RecordedTable,
+    "tune": RecordedTuning,
     "command": CommandPlan,
 }
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
 def find_unreadable_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """The recorded options of an unexpected type: names such as ``workload left rows``, values as JSON."""
-    _, odd = _read_structure(RecordedPlan, options)
+    """Return the recorded options of an unexpected type: names such as ``workload left rows``, and values as JSON."""
+    _, odd = _read_recorded_structure(RecordedPlan, options)
     return {name: msgspec.json.encode(value).decode() for name, value in odd.items()}
 
 
-def _read_structure(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
-    """Read recorded options: a structure of those with the right types, and the other options by name."""
+def _read_recorded_structure(
+    structure_type: type[_Structure], options: Mapping[str, Any]
+) -> tuple[_Structure, dict[str, Any]]:
+    """Read options into a structure; returns it, and by name the options whose types are not those of its fields."""
     with contextlib.suppress(msgspec.ValidationError):
-        return msgspec.convert(options, kind), {}
+        return msgspec.convert(options, structure_type), {}
     values: dict[str, Any] = {}
     odd: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for field in msgspec.structs.fields(structure_type):
         value = options.get(field.name)
         if field.name in _STRUCTURES and isinstance(value, Mapping):
-            values[field.name], inner = _read_structure(_STRUCTURES[field.name], value)
+            values[field.name], inner = _read_recorded_structure(_STRUCTURES[field.name], value)
             odd |= {f"{field.name} {name}": each for name, each in inner.items()}
         elif value is not None:
             try:
                 values[field.name] = msgspec.convert(value, field.type)
             except msgspec.ValidationError:
                 odd[field.name] = value
-    return kind(**values), odd
+    return structure_type(**values), odd
 
 
 INTERRUPTED = "interrupted"
@@ -263,19 +269,22 @@ IMPORTED = "imported"
 
 
 def is_read_on_another_machine(job_mark: object) -> bool:
-    """Whether `job_mark`, a value of the variable `JOB`, is of a job whose client may be on another machine."""
+    """Whether the output of a job is perhaps read on another machine; `job_mark`: a value of the variable `JOB`."""
     return job_mark is not None and not str(job_mark).endswith(OWN_JOB)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The records of one launch. `line`: None if it failed before its cluster was up."""
+    """The records of one launch.
+
+    `line`: the launch line; None if the launch failed before its cluster was up.
+    """
 
     index: int
     line: s.LaunchLine | None = None
     iterations: tuple[s.IterationLine, ...] = ()
     verifications: tuple[s.VerificationLine, ...] = ()
-    link: s.LinkLine | None = None
+    link: s.LinkLimitLine | None = None
     lanes: s.LanesLine | None = None
     memory: s.MemoryLine | None = None
     warnings: tuple[s.WarningLine, ...] = ()
@@ -287,13 +296,13 @@ class Launch:
     power: s.PowerLine | None = None
 
     @property
-    def timed(self) -> tuple[s.IterationLine, ...]:
+    def timed_iterations(self) -> tuple[s.IterationLine, ...]:
         """The launch's timed iterations: those after the warm-up."""
         return tuple(iteration for iteration in self.iterations if not iteration.warmup)
 
     @property
-    def of_command(self) -> bool:
-        """Whether the launch was one of a command."""
+    def is_of_command(self) -> bool:
+        """Whether the launch ran a command instead of merges."""
         return self.line is not None and self.line.cluster.launcher == COMMAND
 
     @property
@@ -303,13 +312,13 @@ class Launch:
 
     @property
     def failed(self) -> bool:
-        """Whether the launch failed for a reason of its own. An interrupted launch says nothing about its config."""
+        """Whether the launch failed for a reason of its own, and not only because it was interrupted."""
         own = any(failure.code != INTERRUPTED for failure in self.failures)
         return not self.complete and (own or not self.interrupted)
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal or the end of its driver cut the launch short, which says nothing about its config.
+        """Whether a signal or the end of the driver process cut the launch short, which says nothing about its config.
 
         A launch that had already failed counts as failed, even if its driver ended before it wrote the end line.
         """
@@ -323,12 +332,12 @@ class Launch:
         return self.failures if self.line is None else (self.line,)
 
     @property
-    def block(self) -> int | None:
+    def block_index(self) -> int | None:
         """The index of the launch's block; None if no line names it."""
         return next((line.block for line in self._identifying_lines if line.block is not None), None)
 
     @property
-    def key(self) -> tuple[str, int] | None:
+    def run_key(self) -> tuple[str, int] | None:
         """The config and the index of the plan that the launch ran; None if no line names them."""
         keys = ((x.config, x.plan) for x in self._identifying_lines if x.config is not None and x.plan is not None)
         return next(keys, None)
@@ -339,11 +348,11 @@ WAYS = ("engine", "exchange", "shuffle", "ucx")
 
 
 def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Make a label for each run that tells it from the others; a run: a config's name, and the options of its plan.
+    """Make a label for each run that distinguishes it from the others.
 
-    The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
-    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``, or
-    ``UCX 1.21.0``.
+    A run is given as a config's name and the options of its plan. The label names the config and, where runs of the
+    config differ in `WAYS` (in the shuffle: those of one exchange), these options: ``tcp with polars``. With only one
+    config it names the options alone: ``pandas over dask``, or ``UCX 1.21.0``.
     """
     alone = len({config for config, _ in runs}) < 2
     names = []
@@ -360,14 +369,14 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def label_planned_runs(campaign_line: s.CampaignLine) -> dict[tuple[str, int], str]:
-    """A label of each planned run that tells it from the others, by its config and the index of its plan."""
+    """A label of each planned run that distinguishes it from the others, by its config and the index of its plan."""
     names = label_runs([(run.config, campaign_line.plans[run.plan]) for run in campaign_line.runs])
     return {(run.config, run.plan): name for run, name in zip(campaign_line.runs, names, strict=True)}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One config with one plan, and its launches in their order.
+    """One config with one plan, and the launches of both in their order.
 
     `plan_index`: of the plan in the campaign's first line. `options`: the whole plan as recorded there, to show or
     compare every option.
@@ -390,14 +399,14 @@ class Run:
         return max(len(self.launches), 1) if self.plan.launches is None else self.plan.launches
 
     @property
-    def verify(self) -> str:
+    def verification_mode(self) -> str:
         """When results are checked: ``ends``, ``every``, ``full`` or ``off``; ``imported``: not by merge_bench."""
         return self.plan.verify or "ends"
 
     @property
-    def imported(self) -> bool:
+    def is_imported(self) -> bool:
         """Whether the run was imported from the output of another program."""
-        return self.verify == IMPORTED
+        return self.verification_mode == IMPORTED
 
 
 @dataclass(frozen=True)
@@ -419,9 +428,9 @@ class Campaign:
     skipped: Mapping[str, int]
     warnings: tuple[s.WarningLine, ...] = ()
     failures: tuple[s.FailureLine, ...] = ()
-    end: s.EndLine | None = None
-    added: tuple[s.ConfigLine, ...] = ()
-    tuning: tuple[s.TuneLine, ...] = ()
+    end: s.CampaignEndLine | None = None
+    added: tuple[s.AddedConfigLine, ...] = ()
+    tuning: tuple[s.TuningStepLine, ...] = ()
     extensions: tuple[s.ExtensionLine, ...] = ()
 
     @property
@@ -431,18 +440,18 @@ class Campaign:
 
     @property
     def probe(self) -> str | None:
-        """The name of the network measurement; None for merges and commands."""
+        """The name of the campaign's network measurement; None for merges and commands."""
         return self.plans[0].probe if self.plans else None
 
     @property
     def command(self) -> CommandPlan | None:
-        """The command that is measured; None for merges and network measurements."""
+        """The command that the campaign measured; None for merges and network measurements."""
         return self.plans[0].command if self.plans else None
 
     @property
-    def of_a_job(self) -> bool:
+    def is_of_service_job(self) -> bool:
         """Whether a job of a service or dashboard made the campaign."""
-        return self.head.variable(JOB) is not None
+        return self.head.environment_variable(JOB) is not None
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -453,7 +462,9 @@ class Campaign:
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures that belong to no launch, or to a launch whose run no line names."""
-        nameless = (failure for launch in self.unrepeated_launches if launch.key is None for failure in launch.failures)
+        nameless = (
+            failure for launch in self.unrepeated_launches if launch.run_key is None for failure in launch.failures
+        )
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
@@ -462,7 +473,7 @@ class Campaign:
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
         for launch in self.unrepeated_launches:
-            key = launch.key or only
+            key = launch.run_key or only
             if key is not None:
                 by_key.setdefault(key, []).append(launch)
         configs = {config.name: config for config in (*self.head.configs, *(line.config for line in self.added))}
@@ -472,18 +483,18 @@ class Campaign:
         )
 
     @property
-    def labels(self) -> list[str]:
-        """A label for each of the campaign's runs that tells it from the others, in their order."""
+    def run_labels(self) -> list[str]:
+        """A label for each of the campaign's runs that distinguishes it from the others, in their order."""
         return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
     def unrepeated_launches(self) -> tuple[Launch, ...]:
         """The campaign's launches, without those that were interrupted and repeated later."""
-        last = {(launch.key, launch.block): launch.index for launch in self.launches}
+        last = {(launch.run_key, launch.block_index): launch.index for launch in self.launches}
         return tuple(
             launch
             for launch in self.launches
-            if not (launch.interrupted and launch.key and last[launch.key, launch.block] > launch.index)
+            if not (launch.interrupted and launch.run_key and last[launch.run_key, launch.block_index] > launch.index)
         )
 
 
@@ -496,20 +507,20 @@ _UNCHANGED = ("probe", "test", "method", "placement", "size", "memory", "count")
 
 
 @dataclass(frozen=True)
-class LaunchRange:
-    """A median over launches, with the smallest and the largest value."""
+class MedianAndRange:
+    """The median of a quantity over launches, with its smallest and largest value."""
 
     median: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, middle: float | None, ends: tuple[float, float] | None) -> Self | None:
-        """Make a range of a median and its smallest and largest value, by default the median; None without one."""
+    def from_values(cls, middle: float | None, ends: tuple[float, float] | None) -> Self | None:
+        """Make a range of a median and its smallest and largest value, by default the median; None without a median."""
         return None if middle is None else cls(middle, *(ends or (middle, middle)))
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One message size of one series of a network measurement, as ``probe --json`` prints it.
 
     `config`: the name of the config, or of a published series; `test`, `method`, `placement`, `memory`: as in
@@ -552,28 +563,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
     @property
-    def seconds(self) -> LaunchRange | None:
+    def seconds(self) -> MedianAndRange | None:
         """The time of an operation over launches; None if no time was measured."""
-        return LaunchRange.of(self.seconds_median, self.seconds_range)
+        return MedianAndRange.from_values(self.seconds_median, self.seconds_range)
 
     @property
-    def bandwidth(self) -> LaunchRange | None:
+    def bandwidth(self) -> MedianAndRange | None:
         """Bytes per second over launches; None if no rate was measured."""
-        return LaunchRange.of(self.bandwidth_median, self.bandwidth_range)
+        return MedianAndRange.from_values(self.bandwidth_median, self.bandwidth_range)
 
     @property
-    def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
+    def series_key(self) -> tuple[str, str, str, tuple[int, ...], str]:
         """Config, test, placement, ranks and memory, which are the same for all points of a line in a plot."""
         return self.config, self.test, self.placement, self.ranks, self.memory
 
     @property
-    def from_file(self) -> bool:
+    def is_from_user_file(self) -> bool:
         """Whether the row comes from a user's file: neither measured nor published."""
         return self.source is not None and self.source.startswith(FROM_FILE)
 
 
-def make_probe_rows(campaign: Campaign) -> list[Row]:
-    """The rows of a campaign's network measurements: by series, as they were first measured, then by size."""
+def make_probe_rows(campaign: Campaign) -> list[ProbeRow]:
+    """Make the rows of a campaign's network measurements: by series, as they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
     for launch in campaign.unrepeated_launches:
         config = launch.line.config if launch.line is not None else ""
@@ -592,13 +603,13 @@ def _probe_size_and_count(line: ProbeLine) -> tuple[int, int]:
     return line.size, line.count or 0
 
 
-def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
-    """Make one row of the lines of all launches that measured the same."""
+def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> ProbeRow:
+    """Make one row of the records of all launches that measured the same test and size."""
     last = lines[-1]
     seconds, seconds_range = _median_and_range_of_field(lines, "seconds")
     bandwidth, bandwidth_range = _median_and_range_of_field(lines, "bandwidth_bytes_per_second")
     doubts = [line.as_requested for line in lines]
-    return Row(
+    return ProbeRow(
         **{name: getattr(last, name) for name in _UNCHANGED},
         config=config,
         ranks=tuple(last.ranks),
@@ -624,12 +635,12 @@ def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
-        note=next(filter(None, map(_perftest_note, lines)), None),
+        note=next(filter(None, map(_overstated_bandwidth_note, lines)), None),
     )
 
 
-def _perftest_note(line: ProbeLine) -> str | None:
-    """The sentence about a bandwidth that an old ``ucx_perftest`` overstates; None for other measurements."""
+def _overstated_bandwidth_note(line: ProbeLine) -> str | None:
+    """A sentence that an old ``ucx_perftest`` overstates the bandwidth of this record; None for other measurements."""
     release = _PERFTEST.match(line.method)
     if release is None or not line.test.endswith(("_bw", "bandwidth")):
         return None
@@ -639,12 +650,12 @@ def _perftest_note(line: ProbeLine) -> str | None:
 def _median_and_range_of_field(
     lines: Sequence[ProbeLine], name: str
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The median of a field over launches, and its smallest and largest value."""
+    """The median of a field over the records of several launches, and its smallest and largest value."""
     return median_and_range([getattr(line, name) for line in lines])
 
 
 def _link_limit_share(line: ProbeLine) -> float | None:
-    """Bytes that the busiest rank sends or receives ÷ seconds ÷ limit; None without a limit."""
+    """The share of the link limit that the busiest rank reached: its bytes ÷ seconds ÷ limit; None without a limit."""
     if not line.limit_bytes_per_second or not line.seconds or line.busiest_bytes is None:
         return None
     return line.busiest_bytes / line.seconds / line.limit_bytes_per_second
@@ -656,7 +667,9 @@ def median_and_range(values: Sequence[float | None]) -> tuple[float | None, tupl
     return (median(measured), (min(measured), max(measured))) if measured else (None, None)
 
 
-def _extreme_of_field(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
-    """The smallest or largest value of a field over launches; None if none is known."""
+def _extreme_of_field(
+    lines: Sequence[ProbeLine], name: str, min_or_max: Callable[[Sequence[float]], float]
+) -> float | None:
+    """The smallest or largest value of a field over the records of several launches; None if no value is known."""
     measured = [value for line in lines if (value := getattr(line, name)) is not None]
-    return pick(measured) if measured else None
+    return min_or_max(measured) if measured else None

@@ -33,15 +33,15 @@ KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(s.Record)
 """The kinds of lines that this version knows."""
 
 
-class LineHead(msgspec.Struct, frozen=True, gc=False):
-    """The part of a recorded line that tells a reader whether it can read the rest."""
+class RecordHeader(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a recorded line that tell a reader whether it can read the line: its schema version and kind."""
 
     schema: int
     kind: str
 
 
 _DECODER: msgspec.json.Decoder[s.Record] = msgspec.json.Decoder(s.Record)
-_HEAD_DECODER = msgspec.json.Decoder(LineHead)
+_HEAD_DECODER = msgspec.json.Decoder(RecordHeader)
 _TOO_DEEP = "it is nested too deeply"
 
 
@@ -62,19 +62,19 @@ def decode_record(line: bytes | str) -> s.Record:
 
 
 def _remove_old_descriptions(line: Any) -> Any:
-    """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
+    """Return a line without descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
     match line:
         case {"kind": "launch", "workers": list(workers)}:
-            return {**line, "workers": [_remove_fields(worker, "ucx", "hardware") for worker in workers]}
-    return _remove_fields(line, "git")
+            return {**line, "workers": [_without_fields(worker, "ucx", "hardware") for worker in workers]}
+    return _without_fields(line, "git")
 
 
-def _remove_fields(line: Any, *names: str) -> Any:
-    """A JSON object without these fields."""
+def _without_fields(line: Any, *names: str) -> Any:
+    """Return a JSON object without the fields of these names."""
     return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
 
 
-def decode_line_head(line: bytes | str) -> LineHead:
+def decode_record_header(line: bytes | str) -> RecordHeader:
     """Decode only ``schema`` and ``kind`` of a line.
 
     Raises ValueError if `line` is not a JSON object with both.
@@ -96,29 +96,29 @@ def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST
     try:
         folder = path.is_dir()
         records = path / RECORDS if folder else path
-        assembly = CampaignAssembly(records)
+        builder = CampaignBuilder(records)
         with open_regular_file(records) as stream:
             while line := stream.readline(longest_line + 1):
                 if len(line) > longest_line:
                     raise UsageError(
-                        f"line {assembly.number + 1} of {records} is longer than {longest_line >> 20} MiB, the limit"
+                        f"line {builder.number + 1} of {records} is longer than {longest_line >> 20} MiB, the limit"
                     )
                 try:
-                    assembly.add_line(line)
+                    builder.add_line(line)
                 except UsageError as error:
-                    if isinstance(error, NewerSchemaError) or not assembly.started or line.endswith(b"\n"):
+                    if isinstance(error, NewerSchemaError) or not builder.has_first_line or line.endswith(b"\n"):
                         raise
-                    return assembly.build_campaign(truncated=True)
+                    return builder.build_campaign(truncated=True)
     except FileNotFoundError:
         what = f"the folder {path} contains no {RECORDS}" if folder else f"there is no file {path}"
         raise UsageError(f"{what}; give the path of a campaign folder or of its {RECORDS}") from None
     except OSError as error:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
-    return assembly.build_campaign()
+    return builder.build_campaign()
 
 
 def read_campaign_line(folder: Path) -> s.CampaignLine | None:
-    """The first line of the records in a result's folder; None if this version cannot read it."""
+    """Read the first line of the records in a result's folder; None if this version cannot read it."""
     try:
         with open_regular_file(folder / RECORDS) as stream:
             record = _decode_record_or_kind(stream.readline(LONGEST_LINE))
@@ -132,14 +132,14 @@ _FIELDS = {
     for owner in (Launch, Campaign)
     for name, hint in get_type_hints(owner).items()
     for kind in get_args(hint)
-    if isinstance(kind, type) and issubclass(kind, s.Line)
+    if isinstance(kind, type) and issubclass(kind, s.RecordLine)
 }
 """The field of `Launch` or `Campaign` that contains the lines of a kind, and whether it contains all of them, in their
 order; otherwise the last line of the kind counts."""
 
 
-class CampaignAssembly:
-    """A campaign while its lines are read; `path` is only for messages.
+class CampaignBuilder:
+    """Builds a campaign from its lines, one after the other; `path` is only for messages.
 
     `lean`: keep the traffic between pairs, which needs the most memory with many workers, for the last iteration of
     each launch only; `number`: of lines that were added.
@@ -155,25 +155,25 @@ class CampaignAssembly:
         self._skipped: Counter[str] = Counter()
 
     @property
-    def started(self) -> bool:
+    def has_first_line(self) -> bool:
         """Whether the campaign's first line was added."""
         return self._head is not None
 
     def add_line(self, line: bytes) -> s.Record | None:
         """Add the campaign's next line, and return its record; None if its kind is unknown to this version.
 
-        Raises UsageError if it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing
-        was added.
+        Raises UsageError if the line is damaged, or has a newer schema, or if the first line is not a campaign's. Then
+        nothing was added.
         """
         number = self.number + 1
         try:
             record = _decode_record_or_kind(line)
             if self._head is None:
-                self._start_campaign(record)
+                self._add_first_record(record)
             elif isinstance(record, str):
                 self._skipped[record] += 1
             else:
-                self._check_fits(self._head, record)
+                self._check_record_fits(self._head, record)
                 self._keep_record(record)
         except NewerSchemaError as newer:
             raise NewerSchemaError(f"line {number} of {self.path} {newer}") from None
@@ -184,15 +184,15 @@ class CampaignAssembly:
         self.number = number
         return None if isinstance(record, str) else record
 
-    def _start_campaign(self, record: s.Record | str) -> None:
+    def _add_first_record(self, record: s.Record | str) -> None:
         if not isinstance(record, s.CampaignLine):
             raise ValueError("it does not begin with a campaign line")
         for run in record.runs:
-            self._check_run(record, run.config, run.plan)
-        self._head, self._fields["plans"] = record, [RecordedPlan.of(plan) for plan in record.plans]
+            self._check_run_is_planned(record, run.config, run.plan)
+        self._head, self._fields["plans"] = record, [RecordedPlan.from_options(plan) for plan in record.plans]
 
-    def _check_fits(self, head: s.CampaignLine, record: s.Record) -> None:
-        """Raise ValueError for a line that does not fit those before."""
+    def _check_record_fits(self, campaign_line: s.CampaignLine, record: s.Record) -> None:
+        """Raise ValueError if a record contradicts the records before it, such as a second line of the same launch."""
         if isinstance(record, s.Measurement) and "line" not in self._launches.get(record.launch, ()):
             raise ValueError("its launch has no launch line before it")
         match record:
@@ -203,28 +203,32 @@ class CampaignAssembly:
         match record:
             case s.CampaignLine():
                 raise ValueError("it begins a second campaign")
-            case s.TuneLine() if record.plan >= len(head.plans):
+            case s.TuningStepLine() if record.plan >= len(campaign_line.plans):
                 raise ValueError(f"plan {record.plan} is not in the campaign's first line")
             case s.LaunchLine():
-                self._check_run(head, record.config, record.plan)
+                self._check_run_is_planned(campaign_line, record.config, record.plan)
                 if "line" in self._launches.get(record.launch, ()):
                     raise ValueError(f"launch {record.launch} appears twice")
             case s.FailureLine(config=str(config), plan=int(plan)):
-                self._check_run(head, config, plan)
+                self._check_run_is_planned(campaign_line, config, plan)
             case s.LanesLine(pairs=pairs, protocols=protocols) if any(
                 pair.protocols is not None and pair.protocols >= len(protocols) for pair in pairs
             ):
                 raise ValueError("a pair refers to protocols that are not in this line")
 
-    def _check_run(self, head: s.CampaignLine, config: str, plan: int) -> None:
-        names = {each.name for each in (*head.configs, *(line.config for line in self._fields.get("added", ())))}
-        if plan >= len(head.plans) or config not in names:
+    def _check_run_is_planned(self, campaign_line: s.CampaignLine, config: str, plan: int) -> None:
+        names = {
+            each.name for each in (*campaign_line.configs, *(line.config for line in self._fields.get("added", ())))
+        }
+        if plan >= len(campaign_line.plans) or config not in names:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep_record(self, record: s.Record) -> None:
         """Add a record to its launch, or to the campaign."""
         resumed = self._fields.pop("end", None) is not None  # a line after an end belongs to one that was resumed
-        if resumed or not (isinstance(record, s.EndLine) and record.status):  # and so does one after an interruption
+        if resumed or not (
+            isinstance(record, s.CampaignEndLine) and record.status
+        ):  # and so does one after an interruption
             before = self._fields.get("failures", [])
             self._fields["failures"] = [each for each in before if each.code != INTERRUPTED]
         launch: int | None = getattr(record, "launch", None)
@@ -239,7 +243,7 @@ class CampaignAssembly:
         lines.append(record)
 
     def build_campaign(self, *, truncated: bool = False) -> Campaign:
-        """The campaign as far as it was added.
+        """Return the campaign with the lines that were added so far.
 
         Raises UsageError if there is no first line.
         """
@@ -250,17 +254,17 @@ class CampaignAssembly:
         for line in fields.get("extensions", ())[-1:]:
             plans = [{**plan, "launches": line.launches} for plan in head.plans]
             head = msgspec.structs.replace(head, plans=plans, argv=line.argv, options=line.options)
-            fields["plans"] = tuple(map(RecordedPlan.of, head.plans))
+            fields["plans"] = tuple(map(RecordedPlan.from_options, head.plans))
         return Campaign(self.path, head, launches=launches, truncated=truncated, skipped=dict(self._skipped), **fields)
 
 
 def _lists_to_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with their lists replaced by tuples."""
+    """Return the fields with lists replaced by tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 class NewerSchemaError(UsageError):
-    """A newer merge_bench wrote the line."""
+    """Raised for a line that a newer merge_bench wrote."""
 
 
 def _decode_record_or_kind(line: bytes) -> s.Record | str:
@@ -270,7 +274,7 @@ def _decode_record_or_kind(line: bytes) -> s.Record | str:
         record = decode_record(line)
         schema = record.schema
     except ValueError:
-        head = decode_line_head(line)
+        head = decode_record_header(line)
         record, schema = head.kind, head.schema
         if schema <= s.SCHEMA and head.kind in KINDS:
             raise
@@ -305,16 +309,16 @@ class CampaignFollower:
         self._unreadable: str | None = None
         self._more = False
         self.generation = 0
-        self._start_anew()
+        self._restart_reading()
 
-    def _start_anew(self) -> None:
+    def _restart_reading(self) -> None:
         """Forget what was read, so that the file is read from its beginning."""
         self.generation += 1
         self._stopped: str | None = None
         self.offset = self.size = 0
         self._kept = 0
         self._blocks = 1  # to read at once, more for a long line
-        self._assembly = CampaignAssembly(self.records, lean=self._lean)
+        self._builder = CampaignBuilder(self.records, lean=self._lean)
         self._built: Campaign | None = None
 
     @property
@@ -324,18 +328,18 @@ class CampaignFollower:
 
     @property
     def has_more(self) -> bool:
-        """Whether the file has more to read now."""
+        """Whether the file has more bytes that can be read now."""
         return self._more and self.problem is None
 
     @property
     def campaign(self) -> Campaign | None:
-        """The campaign as far as it was read; None before its first line."""
-        if self._built is None and self._assembly.started:
-            self._built = self._assembly.build_campaign()
+        """The campaign as far as its file was read; None before its first line."""
+        if self._built is None and self._builder.has_first_line:
+            self._built = self._builder.build_campaign()
         return self._built
 
     def read(self) -> list[s.Record]:
-        """Read the next block, and return its records. `campaign` has them, too.
+        """Read the next block of the file, and return its records, which `campaign` has as well.
 
         A file that became shorter or was replaced is read again from its beginning.
         """
@@ -358,7 +362,7 @@ class CampaignFollower:
             return []
         identity = status.st_dev, status.st_ino
         if self._identity is not None and (identity != self._identity or status.st_size < self.offset):
-            self._start_anew()
+            self._restart_reading()
         self._identity = identity
         self.size = status.st_size
         if self._stopped is not None or self.offset >= self.size:
@@ -370,7 +374,7 @@ class CampaignFollower:
             self._blocks = 1
             return self._add_lines(data[:end])
         if len(data) > self._longest_line:
-            number = self._assembly.number + 1
+            number = self._builder.number + 1
             self._stopped = f"line {number} of {self.records} is longer than {self._longest_line >> 20} MiB"
         elif self._more:
             self._blocks *= 2  # to reach the end of the line
@@ -382,10 +386,10 @@ class CampaignFollower:
         for line in lines.split(b"\n")[:-1]:
             if self._kept > self._limit:
                 part = f"{self.offset / 2**20:,.0f} MiB of {self.size / 2**20:,.0f} MiB"
-                self._stopped = f"only the first {part} were read, up to line {self._assembly.number:,}"
+                self._stopped = f"only the first {part} were read, up to line {self._builder.number:,}"
                 break
             try:
-                record = self._assembly.add_line(line)
+                record = self._builder.add_line(line)
             except UsageError as error:
                 self._stopped = str(error)
                 break

@@ -23,7 +23,7 @@ from merge_bench.config.files import open_regular_file
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import INTERRUPTED, RecordedPlan, is_tuning
 from merge_bench.records.reader import decode_record, read_campaign_line
-from merge_bench.records.schema import SCHEMA, CampaignLine, Config, EndLine, FailureLine, Record
+from merge_bench.records.schema import SCHEMA, CampaignEndLine, CampaignLine, Config, FailureLine, Record
 from merge_bench.records.writer import RECORDS
 
 YOURS = "yours"
@@ -38,7 +38,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True)
 class ResultEntry:
-    """A result in a list of results.
+    """A result in a list of results, with what lists show of it.
 
     `modified`: seconds since the epoch. `head`: its first line as far as lists need it, None if it cannot be read.
     `end_status`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal ended it, as
@@ -63,7 +63,7 @@ class ResultEntry:
 
     @property
     def status(self) -> str:
-        """How the result's command ended, or that it still runs, in a word or two."""
+        """The state of the result's command in a word or two: that it still runs, or how it ended."""
         if self.head is None:
             return UNREADABLE
         if self.end_status is None and self.written:
@@ -97,7 +97,7 @@ class ResultEntry:
 
     @property
     def started(self) -> float | None:
-        """When the result's campaign began, in seconds since the epoch."""
+        """The start of the result's campaign, in seconds since the epoch; None if its first line cannot be read."""
         return self.head.time if self.head else None
 
 
@@ -115,7 +115,7 @@ class ResultChange(NamedTuple):
 
 
 class ResultsFolder:
-    """The results in the folder `path`. Safe to use from several threads.
+    """The results in the folder `path`, as a list that is updated when files change. Safe to use from several threads.
 
     `other_folders`: folders whose readable results `entries` has as well; `hold_seconds`: for so long `entries` is not
     listed again; `problem`: why a folder could not be read when it was listed last.
@@ -144,7 +144,7 @@ class ResultsFolder:
                 self._last = self._list_entries(), time.monotonic()
             return self._last[0]
 
-    def refresh(self, names: Sequence[str]) -> tuple[ResultEntry, ...]:
+    def refresh_entries(self, names: Sequence[str]) -> tuple[ResultEntry, ...]:
         """Read only the results of these `names` anew, the oldest first, and return the whole list."""
         with self._lock:
             entries, when = self._last or (self._list_entries(), time.monotonic())
@@ -153,46 +153,49 @@ class ResultsFolder:
             self._last = tuple((new | {entry.id: entry for entry in entries} | new).values()), when
             return self._last[0]
 
-    def newest(
-        self, wanted: Callable[[CampaignLine], bool], *, names: Callable[[str], bool] = lambda name: True
+    def find_newest_results(
+        self, is_wanted: Callable[[CampaignLine], bool], *, is_wanted_name: Callable[[str], bool] = lambda name: True
     ) -> Iterator[tuple[Path, CampaignLine]]:
-        """Find the results with a `wanted` first line, the newest name first: the folder and that line of each.
+        """Find the results whose first line `is_wanted`, the newest name first: the folder and that line of each.
 
-        `names`: only those of these names, which begin with the time. A folder that cannot be read has no results.
+        `is_wanted_name`: only results with such a name, which begins with the time. A folder that cannot be read has no
+        results.
         """
         try:
-            folders = self._folders()
+            folders = self._folder_states()
         except OSError:
             return
-        for name in sorted(filter(names, folders), reverse=True):
+        for name in sorted(filter(is_wanted_name, folders), reverse=True):
             head = read_campaign_line(self.path / name)
-            if head is not None and wanted(head):
+            if head is not None and is_wanted(head):
                 yield self.path / name, head
 
-    def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[ResultChange]:
-        """Find the results that are not in these `states` any more, by name; `names`: only of these.
+    def find_changed_results(
+        self, known_states: Mapping[str, str], names: Sequence[str] | None = None
+    ) -> Iterator[ResultChange]:
+        """Find the results whose state differs from `known_states`, by name; `names`: look only at these.
 
         Raises OSError if the folder cannot be read.
         """
-        folders = self._folders() if names is None else self._named_folders(names)
-        for name in [name for name in names or states if name in states and name not in folders]:
+        folders = self._folder_states() if names is None else self._states_of_folders(names)
+        for name in [name for name in names or known_states if name in known_states and name not in folders]:
             yield ResultChange(name, None)
-        for name in sorted(name for name, final in folders.items() if states.get(name) != final):
+        for name in sorted(name for name, final in folders.items() if known_states.get(name) != final):
             try:
                 records = os.stat(self.path / name / RECORDS)
             except FileNotFoundError:
-                if name in states:
+                if name in known_states:
                     yield ResultChange(name, None)
                 continue
             except OSError:
                 change = ResultChange(name, UNREADABLE)
             else:
                 change = ResultChange(name, f"{records.st_size} {records.st_mtime_ns}", folders[name], records)
-            if change.state != states.get(name):
+            if change.state != known_states.get(name):
                 yield change
 
-    def _folders(self) -> dict[str, str]:
-        """The folders in the results folder by name, each with the state that it has if it has ended well."""
+    def _folder_states(self) -> dict[str, str]:
+        """Return the folders in the results folder by name, each with the state of a result that has ended well."""
         states: dict[str, str] = {}
         with os.scandir(self.path) as items:
             for item in items:
@@ -203,8 +206,8 @@ class ResultsFolder:
                     continue
         return states
 
-    def _named_folders(self, names: Sequence[str]) -> dict[str, str]:
-        """The folders of these names that exist, each with the state that it has if it has ended well."""
+    def _states_of_folders(self, names: Sequence[str]) -> dict[str, str]:
+        """Return those of the named folders that exist, each with the state of a result that has ended well."""
         states: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(OSError):
@@ -228,7 +231,7 @@ class ResultsFolder:
 
     def _update_entries(self, names: Sequence[str] | None = None) -> dict[str, ResultEntry]:
         """Read the results that have changed, and return all by the names of their folders."""
-        for change in self.changes(self._states, names):
+        for change in self.find_changed_results(self._states, names):
             if change.state is None:
                 self._states.pop(change.name, None)
                 self._entries.pop(change.name, None)
@@ -248,21 +251,21 @@ def is_result_folder(folder: Path) -> bool:
 
 
 def _final_folder_state(folder: os.stat_result) -> str:
-    """The state of a result that has ended well, as text that changes with its folder."""
+    """The state of a result whose campaign has ended well, as text that changes whenever its folder changes."""
     return f"ended {folder.st_ino} {folder.st_mtime_ns}"
 
 
 def _entry_sort_key(entry: ResultEntry) -> tuple[bool, float, str]:
-    """A sort key of results by their start; what cannot be read sorts lowest.
+    """The key that sorts results by their start; results that cannot be read have the lowest key.
 
-    For a start in the far future the file's time counts.
+    If the start is in the far future, the file's time counts.
     """
     started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
     return entry.head is not None, started, entry.id
 
 
 def _read_result_entry(folder: Path, origin: str, records: os.stat_result | None) -> ResultEntry:
-    """Read the first line and the end; the entry is as small as it can be, for there may be many."""
+    """Read the first and the last lines of a result into a small entry, because there may be many results."""
     if records is None or not stat.S_ISREG(records.st_mode):
         return ResultEntry(folder, origin)
     try:
@@ -281,7 +284,7 @@ def _read_result_entry(folder: Path, origin: str, records: os.stat_result | None
         head = msgspec.structs.replace(record, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
     *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
     end = _decode_record_or_none(last)
-    status = end.status if isinstance(end, EndLine) else None
+    status = end.status if isinstance(end, CampaignEndLine) else None
     # A tuning that can be resumed has no end line: then its last launch tells.
     of_last = [*before[-1:], last] if status is None else before if status else ()
     failures = [failure for failure in map(_decode_record_or_none, of_last) if isinstance(failure, FailureLine)]
@@ -292,8 +295,8 @@ def _read_result_entry(folder: Path, origin: str, records: os.stat_result | None
 
 @functools.lru_cache(maxsize=1000)
 def _decode_shared_plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
-    """The plans of a campaign's first line; results with equal plans share them."""
-    return tuple(map(RecordedPlan.of, msgspec.json.decode(recorded)))
+    """Decode the plans of a campaign's first line; results with equal plans share one copy."""
+    return tuple(map(RecordedPlan.from_options, msgspec.json.decode(recorded)))
 
 
 def _decode_record_or_none(line: bytes) -> Record | None:
@@ -305,7 +308,7 @@ def _decode_record_or_none(line: bytes) -> Record | None:
 
 
 def _find_locked_inodes() -> frozenset[int]:
-    """The inodes of locked files on this machine: the writer of a campaign holds a lock until it ends.
+    """Return the inodes of locked files on this machine: the writer of a campaign holds a lock until it ends.
 
     They are read from the kernel's list: to test a lock by taking it would stop a run that needs it.
     """

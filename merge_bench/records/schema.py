@@ -26,8 +26,8 @@ PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schem
 """A plan in records and documents, with all options that its command wrote."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """The fields of every line, besides its ``kind``."""
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """The fields that every line of the records has, besides its ``kind``."""
 
     schema: int = SCHEMA
     time: float = msgspec.field(default_factory=now)
@@ -48,7 +48,7 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     plan: Count
 
 
-class Git(msgspec.Struct, frozen=True, kw_only=True):
+class GitState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the git checkout: its commit, whether it had local changes, and on which host."""
 
     commit: str | None = None
@@ -56,8 +56,8 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
 
 
-class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals that the other program printed: throughput is all bytes ÷ the whole wall-clock, no median."""
+class PrintedTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The totals that another program printed: throughput is all bytes ÷ the whole wall-clock, no median."""
 
     wall_seconds: NotNegative
     wall_resolution_seconds: NotNegative
@@ -65,7 +65,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     throughput_bytes_per_second: NotNegative
 
 
-class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
+class ImportSource(msgspec.Struct, frozen=True, kw_only=True):
     """The source of an imported campaign: the output of another program. merge_bench did not measure or verify it.
 
     ``headline``: of merges; null for others.
@@ -76,7 +76,7 @@ class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     command: str | None = None
     fraction: float | None = None
-    headline: Headline | None = None
+    headline: PrintedTotals | None = None
 
 
 class ImportedIteration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -94,8 +94,8 @@ A config or a baseline that the command names without an option is `config`.
 """
 
 
-class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
-    """The first line of the records. Config names are unique in it.
+class CampaignLine(RecordLine, tag="campaign", frozen=True, kw_only=True):
+    """The first line of a campaign's records. Config names are unique in it.
 
     `surroundings`: what else decides how launches run, besides configs and plans; if it differs, a campaign is not
     resumed.
@@ -105,21 +105,21 @@ class CampaignLine(Line, tag="campaign", frozen=True, kw_only=True):
     argv: list[str]
     options: GivenOptions | None = None
     version: str
-    git: Git | None = None
+    git: GitState | None = None
     configs: list[Config]
     seed: int | None = None
     plans: list[PlanOptions]
     runs: list[RunKey]
     surroundings: dict[str, Any] | None = None
-    imported_from: ImportedFrom | None = None
+    imported_from: ImportSource | None = None
 
     @property
-    def host(self) -> str | None:
-        """The host that made it, if that is recorded."""
+    def driver_host(self) -> str | None:
+        """The host that made the campaign; None if the records do not have it."""
         return (self.surroundings or {}).get("host")
 
-    def variable(self, name: str) -> str | None:
-        """A recorded variable of its environment."""
+    def environment_variable(self, name: str) -> str | None:
+        """Return the recorded value of a variable of the campaign's environment; None if it was not set."""
         environment = (self.surroundings or {}).get("environment")
         return environment.get(name) if isinstance(environment, dict) else None
 
@@ -137,8 +137,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     mpirun: str | None = None
 
 
-class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker writes rows into parcels: ``plain`` or ``lines``.
+class ParcelWriteMethod(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker writes rows into parcels, the buffers that it sends: ``plain`` or ``lines``.
 
     `because`: ``asked for``, ``measured`` in this launch, or ``known`` from an earlier launch. `nanoseconds`: the
     partition's time per row, by way, as that launch measured it.
@@ -160,11 +160,11 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str | None] = {}
     ucx: Ucx = Ucx()
     hardware: Hardware = Hardware()
-    stores: Stores | None = None
+    stores: ParcelWriteMethod | None = None
 
     @classmethod
-    def of(cls, rank: int, name: str, facts: ProcessFacts) -> Self:
-        """The worker of this rank and name, from the facts that its process reported."""
+    def from_process_facts(cls, rank: int, name: str, facts: ProcessFacts) -> Self:
+        """Make the record of the worker of this rank and name, from the facts that its process reported."""
         return cls(rank=rank, name=name, **{each: getattr(facts, each) for each in ProcessFacts.__struct_fields__})
 
 
@@ -180,8 +180,8 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[str] = []
 
 
-class LaunchLine(Line, tag="launch", frozen=True, kw_only=True):
-    """A cluster is up and holds its data. ``other_load`` is null if its processes run on other hosts."""
+class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
+    """The start of a launch: a cluster is up and holds its data. ``other_load`` is null if it runs on other hosts."""
 
     launch: Count
     config: str
@@ -195,7 +195,7 @@ class LaunchLine(Line, tag="launch", frozen=True, kw_only=True):
     other_load: HostLoad | None = None
 
 
-class Phases(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds of one worker in each phase; where phases overlap, their sum exceeds its time."""
 
     partition: Seconds | None
@@ -210,7 +210,7 @@ class FrameCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     right: Count
 
 
-class Flight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TransferSeconds(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds in which transfers were in flight: per frame, and of both (overlap counted once)."""
 
     left: Seconds
@@ -223,18 +223,18 @@ class WorkerIteration(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: Count
     seconds: Seconds
-    phases_seconds: Phases | None = None
+    phases_seconds: PhaseSeconds | None = None
     overlap_seconds: Seconds | None = None
     join_overlap_seconds: Seconds | None = None
     sent_bytes: FrameCounts | None = None
-    flight_seconds: Flight | None = None
+    flight_seconds: TransferSeconds | None = None
     received_rows: FrameCounts | None = None
     result_rows: Count | None = None
     cpu_seconds: Seconds | None = None
 
 
 class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Bytes of both frames from one worker to another, and the seconds they were in flight."""
+    """Bytes of both frames from one worker to another, and the seconds in which they were in flight."""
 
     from_rank: Count = msgspec.field(name="from")
     to_rank: Count = msgspec.field(name="to")
@@ -242,7 +242,7 @@ class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seconds: Seconds | None = None
 
 
-class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
+class IterationLine(RecordLine, tag="iteration", frozen=True, kw_only=True):
     """The figures of one whole merge between two barriers, or of one run of a command.
 
     ``values``: the metrics of a command besides its wall-clock, by name.
@@ -259,7 +259,7 @@ class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
     imported: ImportedIteration | None = None
 
 
-class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
+class VerificationLine(RecordLine, tag="verification", frozen=True, kw_only=True):
     """A check of the result. ``after`` is the index of the iteration before it, null for the warm-up.
 
     ``folder``: the workers had written the result to this folder, and what they read from there was checked; null: what
@@ -279,8 +279,8 @@ class VerificationLine(Line, tag="verification", frozen=True, kw_only=True):
     folder: str | None = None
 
 
-class LinkLine(Line, tag="link", frozen=True, kw_only=True):
-    """The link measurement: the messages of an iteration, without partition and join."""
+class LinkLimitLine(RecordLine, tag="link", frozen=True, kw_only=True):
+    """A measurement of the link limit: the messages of an iteration are sent, without partition and join."""
 
     launch: Count
     bytes: list[Count]
@@ -288,7 +288,7 @@ class LinkLine(Line, tag="link", frozen=True, kw_only=True):
     limit_bytes_per_second: Rate | None
 
 
-class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
+class UcxProtocolRange(msgspec.Struct, frozen=True, kw_only=True):
     """How UCX sends tag messages of a range of sizes from one kind of memory; ``last_bytes`` null: no upper end."""
 
     memory: str
@@ -299,7 +299,7 @@ class SizeRange(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class LanePair(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPairLanes(msgspec.Struct, frozen=True, kw_only=True):
     """The transports that UCX selected from one worker to another, as ``tcp/eth0``.
 
     ``protocols`` is an index into the line's ``protocols``: most pairs have the same ones.
@@ -312,13 +312,13 @@ class LanePair(msgspec.Struct, frozen=True, kw_only=True):
     protocols: Count | None = None
 
 
-class LanesLine(Line, tag="lanes", frozen=True, kw_only=True):
+class LanesLine(RecordLine, tag="lanes", frozen=True, kw_only=True):
     """The transports that settings allow (``requested``, of rank 0), and those that UCX selected for each pair."""
 
     launch: Count
     requested: dict[str, str] = {}
-    pairs: list[LanePair]
-    protocols: list[list[SizeRange]] = []
+    pairs: list[WorkerPairLanes]
+    protocols: list[list[UcxProtocolRange]] = []
 
 
 class DeviceTraffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,7 +336,7 @@ class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[DeviceTraffic]
 
 
-class TimelineLine(Line, tag="timeline", frozen=True, kw_only=True):
+class TimelineLine(RecordLine, tag="timeline", frozen=True, kw_only=True):
     """Whether the launch has a timeline, and why.
 
     ``because``: ``asked for``, ``cheap``, ``expensive`` (more than 1 % of an iteration), or ``too many events`` in one
@@ -355,7 +355,7 @@ class TimelineLine(Line, tag="timeline", frozen=True, kw_only=True):
     iterations: list[Count] = []
 
 
-class TrafficLine(Line, tag="traffic", frozen=True, kw_only=True):
+class TrafficLine(RecordLine, tag="traffic", frozen=True, kw_only=True):
     """The bytes that the hosts' devices counted ``during`` the timed ``iterations`` or the ``link`` measurement."""
 
     launch: Count
@@ -394,8 +394,8 @@ class HostPower(msgspec.Struct, frozen=True, kw_only=True):
     unknown: str | None = None
 
 
-class PowerLine(Line, tag="power", frozen=True, kw_only=True):
-    """Energy and clocks during the timed iterations, and what else ran between the two readings.
+class PowerLine(RecordLine, tag="power", frozen=True, kw_only=True):
+    """Energy and clocks during the timed iterations; what else ran between the two readings counts, too.
 
     ``gpus``: those that could be read, each once; null if the launch uses none.
     """
@@ -406,7 +406,7 @@ class PowerLine(Line, tag="power", frozen=True, kw_only=True):
 
 
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """High-water marks of one process, verification excluded; and how fast it copied memory while all workers did.
+    """Peak memory of one worker's process, verification excluded, and how fast it copied memory while all workers did.
 
     ``exchange_statistics``: what the library of the data plane counted since it was opened, under its own names.
     """
@@ -421,14 +421,14 @@ class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     exchange_statistics: dict[str, float] = {}
 
 
-class MemoryLine(Line, tag="memory", frozen=True, kw_only=True):
+class MemoryLine(RecordLine, tag="memory", frozen=True, kw_only=True):
     """Peak memory of every worker, and the rate at which it copies memory."""
 
     launch: Count
     workers: list[WorkerMemory]
 
 
-class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
+class ProbeLine(RecordLine, tag="probe", frozen=True, kw_only=True):
     """One row of a network measurement in one launch, as the tool or the loop measured it.
 
     ``test`` is the tool's own name (``tag_lat``, ``put-overlapping``); ``seconds`` is the mean time of one operation as
@@ -470,14 +470,14 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     as_requested: bool | None = None
 
 
-class ConfigLine(Line, tag="config", frozen=True, kw_only=True):
+class AddedConfigLine(RecordLine, tag="config", frozen=True, kw_only=True):
     """A config that was added after the campaign's first line: tuning made it from `settings` of its space."""
 
     config: Config
     settings: list[str] = []
 
 
-class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
+class TuningStepLine(RecordLine, tag="tune", frozen=True, kw_only=True):
     """A step of tuning: what was compared with what, and what was decided.
 
     ``ratio`` is the speed-up of ``config`` over ``against`` (above 1: better), paired by block over ``launches``
@@ -497,7 +497,7 @@ class TuneLine(Line, tag="tune", frozen=True, kw_only=True):
     reason: str
 
 
-class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
+class WarningLine(RecordLine, tag="warning", frozen=True, kw_only=True):
     """A warning about something that distorts or explains figures, with what to do about it."""
 
     launch: Count | None = None
@@ -506,9 +506,9 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
     remedy: str | None = None
 
     @classmethod
-    def of(cls, caution: Caution, launch: int | None = None) -> Self:
-        """The line of a warning about `launch`, or about the whole campaign."""
-        return cls(launch=launch, code=caution.code, message=caution.message, remedy=caution.remedy)
+    def from_caution(cls, caution: Caution, launch_index: int | None = None) -> Self:
+        """Make the line of a warning about the launch of this index, or about the whole campaign."""
+        return cls(launch=launch_index, code=caution.code, message=caution.message, remedy=caution.remedy)
 
     @property
     def caution(self) -> Caution:
@@ -516,8 +516,11 @@ class WarningLine(Line, tag="warning", frozen=True, kw_only=True):
         return Caution(self.code, self.message, self.remedy)
 
 
-class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
-    """Why a launch failed. If it failed before its ``launch`` line, ``config``, ``plan`` and ``block`` identify it."""
+class FailureLine(RecordLine, tag="failure", frozen=True, kw_only=True):
+    """A failure and its reason.
+
+    If it came before the ``launch`` line, ``config``, ``plan`` and ``block`` identify its launch.
+    """
 
     launch: Count | None
     config: str | None = None
@@ -530,23 +533,26 @@ class FailureLine(Line, tag="failure", frozen=True, kw_only=True):
     log_tail: str | None = None
 
 
-class LaunchEndLine(Line, tag="launch_end", frozen=True, kw_only=True):
-    """All processes of a launch have ended. ``status`` is its exit status, 0 if it succeeded."""
+class LaunchEndLine(RecordLine, tag="launch_end", frozen=True, kw_only=True):
+    """The end of a launch: all its processes have ended. ``status`` is its exit status, 0 if it succeeded."""
 
     launch: Count
     status: int
     seconds: Seconds | None
 
 
-class ExtensionLine(Line, tag="extension", frozen=True, kw_only=True):
-    """Launches were added to a campaign that had ended: each run has now so many, which replaces that of its plan."""
+class ExtensionLine(RecordLine, tag="extension", frozen=True, kw_only=True):
+    """Launches were added to a campaign that had ended.
+
+    ``launches``: the number for each run, which replaces that of its plan.
+    """
 
     launches: Count
     argv: list[str] = []
     options: GivenOptions | None = None
 
 
-class EndLine(Line, tag="end", frozen=True, kw_only=True):
+class CampaignEndLine(RecordLine, tag="end", frozen=True, kw_only=True):
     """The last line of a campaign that was not killed; ``status`` is the command's exit status."""
 
     status: int
@@ -555,7 +561,7 @@ class EndLine(Line, tag="end", frozen=True, kw_only=True):
 Measurement: TypeAlias = (
     IterationLine
     | VerificationLine
-    | LinkLine
+    | LinkLimitLine
     | LanesLine
     | TimelineLine
     | TrafficLine
@@ -569,11 +575,11 @@ Record: TypeAlias = (
     CampaignLine
     | LaunchLine
     | Measurement
-    | ConfigLine
-    | TuneLine
+    | AddedConfigLine
+    | TuningStepLine
     | WarningLine
     | FailureLine
     | LaunchEndLine
     | ExtensionLine
-    | EndLine
+    | CampaignEndLine
 )

@@ -1,7 +1,7 @@
 """The file beside ``records.jsonl`` that says when each worker did what in a launch: ``timeline-<launch>.jsonl``.
 
-Its first line is a `TimelineHead`, each other line a `TimelineIteration` or a `TimelineRound`. Times are seconds of the
-host's monotonic clock, which its processes share. The file is for drawing only: no figure is made of it.
+Its first line is a `TimelineHeader`, each other line a `TimelineIteration` or a `TimelineRound`. Times are seconds of
+the host's monotonic clock, which its processes share. The file is for drawing only: no figure is made of it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end: float
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The messages of one piece of a frame between a worker and a peer, from the first one posted to the last one seen
-    complete.
+class MessageBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The messages of one piece of a frame between a worker and a peer.
 
-    `side`: ``left`` or ``right``; `piece`: the number that sender and receiver give the piece, so that a batch sent
-    and the same batch received belong together.
+    `begin`: the first one was posted; `end`: the last one was seen complete. `side`: ``left`` or ``right``; `piece`:
+    the number that sender and receiver give the piece, so that a batch sent and the same batch received belong
+    together.
     """
 
     side: str
@@ -50,15 +50,15 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker's part of an iteration, or of a round of the link measurement."""
+    """The spans and message batches of one worker in an iteration, or in a round of the link measurement."""
 
     rank: int
     spans: list[Span]
-    batches: list[Batch] = []
+    batches: list[MessageBatch] = []
 
     @property
-    def events(self) -> int:
-        """The number of spans and batches."""
+    def event_count(self) -> int:
+        """The number of spans and batches of the worker."""
         return len(self.spans) + len(self.batches)
 
 
@@ -70,8 +70,11 @@ class WorkerClock(msgspec.Struct, frozen=True, kw_only=True):
     unix_seconds: float
 
 
-class TimelineHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="timeline"):
-    """The first line of the file. `skew_seconds`: the bound on the skew of a barrier, by which hosts are aligned."""
+class TimelineHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="timeline"):
+    """The first line of a timeline's file.
+
+    `skew_seconds`: the bound on the skew of a barrier, by which hosts are aligned.
+    """
 
     version: int = VERSION
     launch: int
@@ -89,10 +92,10 @@ class TimelineIteration(_TimelinePart, frozen=True, kw_only=True, tag="iteration
 
 
 class TimelineRound(_TimelinePart, frozen=True, kw_only=True, tag="link"):
-    """A round of the link measurement, by rank."""
+    """A round of the link measurement: the timelines of its workers, by rank."""
 
 
-Line: TypeAlias = TimelineHead | TimelineIteration | TimelineRound
+Line: TypeAlias = TimelineHeader | TimelineIteration | TimelineRound
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
@@ -100,14 +103,14 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a timeline's file."""
 
-    head: TimelineHead
+    head: TimelineHeader
     iterations: list[TimelineIteration]
     rounds: list[TimelineRound]
 
 
-def timeline_file_name(launch: int) -> str:
-    """The name of the timeline's file of a launch."""
-    return f"timeline-{launch}.jsonl"
+def timeline_file_name(launch_index: int) -> str:
+    """The name of the file that has the timeline of the launch of this index."""
+    return f"timeline-{launch_index}.jsonl"
 
 
 def encode_timeline(timeline: Timeline) -> bytes:
@@ -116,7 +119,7 @@ def encode_timeline(timeline: Timeline) -> bytes:
 
 
 def read_timeline(file: Path) -> Timeline | None:
-    """The timeline in a file; None if there is no such file.
+    """Read the timeline in a file; None if there is no such file.
 
     Raises UsageError if it is damaged, or a newer merge_bench wrote it; the message names the file.
     """
@@ -129,7 +132,7 @@ def read_timeline(file: Path) -> Timeline | None:
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"cannot read the timeline {file}: {error}") from error
     head = lines[0] if lines else None
-    if not isinstance(head, TimelineHead):
+    if not isinstance(head, TimelineHeader):
         raise UsageError(f"{file} is not a timeline: its first line is of another kind")
     if head.version > VERSION:
         raise UsageError(f"{file} was written by a newer merge_bench (version {head.version} of timelines)")

@@ -44,7 +44,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def make_safe_folder_name(config_name: str) -> str:
-    """Make the name of a config fit for a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
+    """Turn the name of a config into a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
 
     ``my tuned/best.cfg`` → ``my-tuned-best``
     """
@@ -53,9 +53,9 @@ def make_safe_folder_name(config_name: str) -> str:
 
 
 class CampaignWriter:
-    """The only writer of a campaign's ``records.jsonl``. Several threads may call it.
+    """Writes the records of a campaign, as the only writer of its folder. Several threads may call it.
 
-    `folder`: the campaign's, with `records` and the folder `logs` for the processes' logs.
+    `folder`: the campaign's, with the file `records` and the folder `logs` for the processes' logs.
     """
 
     def __init__(self, folder: Path, descriptor: int) -> None:
@@ -67,8 +67,9 @@ class CampaignWriter:
 
     @classmethod
     def create(cls, results_dir: str | os.PathLike[str], config_name: str) -> Self:
-        """Make ``<results_dir>/<YYYYMMDDTHHMMSSZ>-<config>-<id>/`` with ``logs/`` and an empty ``records.jsonl``.
+        """Create a campaign's folder and open it for writing.
 
+        The folder is ``<results_dir>/<YYYYMMDDTHHMMSSZ>-<config>-<id>/`` with ``logs/`` and an empty ``records.jsonl``.
         Raises UsageError if the folder cannot be made; the message names it.
         """
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -94,7 +95,7 @@ class CampaignWriter:
 
     @classmethod
     def resume(cls, folder: Path) -> Self:
-        """Append to an unfinished campaign; a half-written last line is removed.
+        """Open the folder of an unfinished campaign to append lines; a half-written last line is removed.
 
         Raises RunFailed if another process writes it, or that is unknown, or it cannot be written; the message is the
         end of a sentence.
@@ -119,7 +120,7 @@ class CampaignWriter:
 
     @property
     def campaign_id(self) -> str:
-        """The name of the folder, which is unique."""
+        """The name of the campaign's folder, which is unique."""
         return self.folder.name
 
     def write(self, record: Record) -> None:
@@ -167,7 +168,7 @@ class CampaignWriter:
             ) from error
 
     def close(self) -> None:
-        """Close the file; may be called again."""
+        """Close the file of records; may be called again."""
         with self._lock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
@@ -182,21 +183,21 @@ class CampaignWriter:
 
 
 def _write_whole_line(descriptor: int, line: bytes) -> None:
-    """Write all bytes of a line, however often the system must be asked."""
+    """Write all bytes of a line to a file, with as many system calls as that takes."""
     view = memoryview(line)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def _truncate_file(descriptor: int, size: int | None) -> None:
-    """Cut an open file to `size` bytes, unless that is None or the disk is gone."""
+    """Cut an open file to `size` bytes; does nothing if `size` is None or the disk is gone."""
     if size is not None:
         with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
             os.ftruncate(descriptor, size)
 
 
 def _remove_half_written_line(descriptor: int) -> None:
-    """Remove the end of an open file that is no whole line."""
+    """Remove the last line of an open file if the line has no newline."""
     size = end = os.fstat(descriptor).st_size
     whole = 0
     while end > 0 and not whole:
@@ -217,7 +218,7 @@ def _reserve_disk_space(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the folder's own entries to the disk, if the file system can."""
+    """Write the folder's directory entries to the disk, if the file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Some network file systems refuse this for folders; the lines themselves are still synced.

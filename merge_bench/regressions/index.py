@@ -160,7 +160,7 @@ class HistoryIndex:
     def _update_folder(self, root: str) -> None:
         states = dict(self._base.execute("select name, state from results where root = ?", [root]))
         try:
-            for change in ResultsFolder(root).changes(states):
+            for change in ResultsFolder(root).find_changed_results(states):
                 self._base.execute("delete from results where root = ? and name = ?", [root, change.name])
                 if change.records is not None:
                     self._add_result(root, change)

@@ -156,7 +156,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         )
         for run, launches in counted
     ]
-    measured = sum(bool(launch.timed) for launch in campaign.launches)
+    measured = sum(bool(launch.timed_iterations) for launch in campaign.launches)
     ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
     result = tuning_result_of(campaign) if ended else None
     outcome = result.outcome if result is not None else ""
@@ -170,7 +170,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
         figures = _figures_of_command(campaign, best)
         return replace(figures, verified=verified, launches=measured, outcome=outcome)
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
-    names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.labels, strict=True))
+    names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.run_labels, strict=True))
     name = names[run.config.name, run.plan_index] if len(campaign.runs) > 1 else ""
     size = plan_size_text(campaign, run.plan_index)
     if any(plan_size_text(campaign, other.plan_index) != size for other in campaign.runs):

@@ -174,7 +174,7 @@ def write_command_details(page: Page, run: CommandRun) -> None:
         page.add_heading("Values of each metric, over launches")
         write_metric_spreads(page, document)
         sections.write_interval_note(page, document)
-    (_write_iterations if run.run.imported else _write_launches)(page, run.run)
+    (_write_iterations if run.run.is_imported else _write_launches)(page, run.run)
     sections.write_selected_transports(page, document.lanes, document.requested_transports)
     sections.write_protocols(page, document.protocols)
     page.add_heading("Verification")
@@ -185,8 +185,8 @@ def write_command_details(page: Page, run: CommandRun) -> None:
 
 def _write_header(page: Page, document: RunDocument, command: CommandPlan) -> None:
     """Put names and values of a command, of how it was checked and of its config on a page."""
-    plan, config, measured = RecordedPlan.of(document.plan), document.config, document.measured
-    rows = [("Command", (document.imported and document.imported.command) or command.line)]
+    plan, config, measured = RecordedPlan.from_options(document.plan), document.config, document.measured
+    rows = [("Command", (document.imported and document.imported.command) or command.shell_line)]
     rows += [("Hosts", ", ".join(hosts))] if (hosts := document.plan["hosts"]) else []
     if (source := document.imported) is not None:
         rows += [("Imported from", source.file), ("Iterations", f"{measured.iterations:,}")]
@@ -223,7 +223,7 @@ def _write_launches(page: Page, run: Run) -> None:
     metrics = metrics_of([run])
     page.add_heading("Launches")
     columns = [Column("Launch", [str(launch.index) for launch in run.launches])]
-    columns += [Column("Block", [format_cell(launch.block) for launch in run.launches])]
+    columns += [Column("Block", [format_cell(launch.block_index) for launch in run.launches])]
     for metric in metrics:
         unit = ShownUnit.of(metric.unit)
         values = [unit.format_value(metric.launch_value(launch)) for launch in run.launches]
@@ -234,7 +234,7 @@ def _write_launches(page: Page, run: Run) -> None:
 
 def _write_iterations(page: Page, run: Run) -> None:
     """Put a table of the iterations of an imported run on a page, with the values that each has."""
-    iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
+    iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed_iterations]
     page.add_heading("Iterations")
     columns = [Column("Iteration", [str(iteration.index) for _, iteration in iterations])]
     for metric in metrics_of([run]):
@@ -271,7 +271,7 @@ def command_headline(document: RunDocument) -> str:
 def runs_of_command_by_rank(campaign: Campaign) -> list[tuple[str, Run]]:
     """The measured runs of a command with their labels, the best in the main metric first; those with failures last."""
     measured = [
-        each for each in zip(campaign.labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
+        each for each in zip(campaign.run_labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
     ]
 
     def rank(named_run: tuple[str, Run]) -> tuple[bool, float]:
@@ -285,5 +285,5 @@ def runs_of_command_by_rank(campaign: Campaign) -> list[tuple[str, Run]]:
 
 def command_runs(campaign: Campaign, documents: Sequence[RunDocument], looks: Mapping[str, int]) -> list[CommandRun]:
     """The runs of a campaign with their documents; `looks`: the number of each run's look by its label."""
-    labelled = zip(campaign.labels, campaign.runs, documents, strict=True)
+    labelled = zip(campaign.run_labels, campaign.runs, documents, strict=True)
     return [CommandRun(label, looks.get(label, 0), run, document) for label, run, document in labelled]

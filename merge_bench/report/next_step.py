@@ -120,7 +120,7 @@ def next_step_after_sweep(
     more = max((each for each in needed if each <= _MOST_MORE_LAUNCHES), default=0)  # of more than that, noise hides it
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
-        if campaign.of_a_job:  # no job may name a result to add to
+        if campaign.is_of_service_job:  # no job may name a result to add to
             return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
         does = f"adds {plural(more, 'block')}, as many as a verdict needs"
         return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
@@ -141,7 +141,7 @@ def next_step_after_command(
     if not 0 < more <= _MOST_MORE_LAUNCHES:  # of more than that, noise hides it
         return report_step(campaign)
     needs = "a verdict needs" if comparisons else "a 95 % interval needs"
-    if campaign.of_a_job:  # no job may name a result to add to
+    if campaign.is_of_service_job:  # no job may name a result to add to
         return _exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
     does = f"adds {plural(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
     return _exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
@@ -175,7 +175,7 @@ def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep
     """The command that repeats a campaign of a command with some options changed; `does`: what it does, as a phrase."""
     old_options, command = _recorded_options(campaign), campaign.command
     dropped = {"command", "json", "dry_run", "details", "fresh", "extend", *changed}
-    if campaign.of_a_job:
+    if campaign.is_of_service_job:
         dropped.add("results")  # the service's own folder
     options = {**_pick_options(old_options, old_options.keys() - dropped), **changed}
     words = tuple(command.argv) if command is not None and "named" not in options else ()  # a service knows it by name
@@ -362,7 +362,7 @@ def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
         return None
     old_options = _recorded_options(campaign)
     results = old_options.get("results")
-    if campaign.of_a_job and results and Path(str(results)).resolve() != campaign.folder.parent.resolve():
+    if campaign.is_of_service_job and results and Path(str(results)).resolve() != campaign.folder.parent.resolve():
         return _pick_options(old_options, set(old_options) - {"results"})  # the service's own folder
     return old_options
 

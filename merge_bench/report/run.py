@@ -88,7 +88,7 @@ def write_run_details(page: Page, campaign: Campaign, run: Run, document: RunDoc
         if page.whole:  # text has it in the conclusion
             page.add_named_values(("Limited by", sections.describe_bottleneck(document)))
         sections.write_iterations(page, launches, mark)
-        if run.imported:
+        if run.is_imported:
             page.keep_note(f"workers, phases, link: {sections.why_figures_absent(document)}")
         else:
             sections.write_workers(page, document, aggregate.worker_figures(launches), mark)
@@ -222,7 +222,7 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
 
 def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
     """Names and texts of a run's phases, what limits the merge, its share of the link limit, and peak memory."""
-    plan, wall = RecordedPlan.of(document.plan), document.wall_seconds.median
+    plan, wall = RecordedPlan.from_options(document.plan), document.wall_seconds.median
     seconds = {name: getattr(document.phases_seconds, name) for name in aggregate.PHASES}
     if wall and None not in seconds.values():
         shares = ", ".join(f"{name} {format_ms(each)} ({each / wall:.0%})" for name, each in seconds.items())
@@ -266,11 +266,11 @@ def _write_sweep_conclusion(
 ) -> NextStep | None:
     """Put a table of the runs, and a verdict on each config, on a page; returns the next command."""
     if not page.whole:
-        write_runs_table(page, documents, campaign.labels)
-    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.labels))}
+        write_runs_table(page, documents, campaign.run_labels)
+    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
     comparisons = write_verdicts(page, [campaign], looks, below) if len(looks) > 1 else []
     if page.whole:
-        write_runs_table(page, documents, campaign.labels)
+        write_runs_table(page, documents, campaign.run_labels)
     return next_step_after_sweep(campaign, documents, comparisons)
 
 
@@ -280,7 +280,7 @@ def _write_command_conclusion(
     """Put what ran, its figures, and a verdict on each config on a page; returns the next command."""
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
-    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.labels))}
+    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}
     write_command_figures(page, command_runs(campaign, documents, looks))
     comparisons = write_verdicts(page, [campaign], looks, below) if len(documents) > 1 else []
     return next_step_after_command(campaign, documents, comparisons)
@@ -338,7 +338,7 @@ def write_runs_table(
     page.add_heading(
         (f"All {len(documents)} runs" if len(documents) > 1 else "Run") + (", verified" if verified else "")
     )
-    questions = [RecordedPlan.of(one.plan).question for one in documents]
+    questions = [RecordedPlan.from_options(one.plan).question for one in documents]
     several = len(set(questions)) > 1
     states = [VerificationState(one.verification.state).figure_mark or "verified" for one in documents]
     shares = [sections.percent_of_limit(one.link.fraction if one.link else None) for one in documents]

@@ -13,7 +13,7 @@ from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch, RecordedPlan
-from merge_bench.records.schema import SizeRange
+from merge_bench.records.schema import UcxProtocolRange
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.text import NULL, format_cell, format_gib, format_mib, format_ms, format_number, format_row_count
@@ -36,7 +36,7 @@ def why_figures_absent(document: RunDocument) -> str:
     """Say why a run has no bandwidth or phases of workers."""
     if document.imported is not None:
         return "not in the imported text"
-    if not find_recorded_plane(RecordedPlan.of(document.plan).exchange).exchanges_by_workers:
+    if not find_recorded_plane(RecordedPlan.from_options(document.plan).exchange).exchanges_by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"
@@ -49,7 +49,7 @@ def hosts_of_run(document: RunDocument) -> list[str]:
 
 def write_run_header(page: Page, document: RunDocument) -> None:
     """Put a heading, and names and values of what a run merged and how, on a page."""
-    plan, config = RecordedPlan.of(document.plan), document.config
+    plan, config = RecordedPlan.from_options(document.plan), document.config
     facts = [
         ("Workers", format_cell(plan.workers) + _on_hosts_text(hosts_of_run(document))),
         ("Rows per chunk", _chunk_size_text(plan)),
@@ -111,7 +111,7 @@ def _chunk_size_text(plan: RecordedPlan) -> str:
 
 def describe_run(document: RunDocument) -> str:
     """A sentence on what a run merged, where, with which options, and how often."""
-    plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
+    plan, data = RecordedPlan.from_options(document.plan), document.measured.data_bytes
     what = tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
@@ -197,7 +197,7 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
     for launch in launches:
         number = str(launch.index) if len(launches) > 1 else ""
         for iteration, far in zip(
-            launch.timed, outlier_flags([each.wall_seconds for each in launch.timed]), strict=True
+            launch.timed_iterations, outlier_flags([each.wall_seconds for each in launch.timed_iterations]), strict=True
         ):
             bandwidth, throughput = aggregate.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
             figures = (format_ms(iteration.wall_seconds), format_gib(bandwidth), format_gib(throughput))
@@ -228,7 +228,7 @@ def write_link_limit(page: Page, document: RunDocument, mark: str | None) -> Non
         )
         page.keep_note(f"link limit: {why_figures_absent(document)}")
         return
-    limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
+    limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.from_options(document.plan).pipeline
     shown = [
         (
             "Link limit of a worker (GiB/s)",
@@ -400,7 +400,7 @@ def why_no_bandwidth(
     """
     sent: dict[int, list[tuple[int, int] | None]] = {}
     for launch in launches:
-        for iteration in launch.timed:
+        for iteration in launch.timed_iterations:
             for part in iteration.workers:
                 sizes = part.sent_bytes
                 sent.setdefault(part.rank, []).append(None if sizes is None else (sizes.left, sizes.right))
@@ -547,7 +547,7 @@ def _pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
 
 
-def _size_range_text(sizes: SizeRange) -> str:
+def _size_range_text(sizes: UcxProtocolRange) -> str:
     """A range of message sizes in bytes as text: ``1,024 to 8,191``."""
     first, last = sizes.first_bytes, sizes.last_bytes
     if last is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import add_registry_values
+from merge_bench.campaign import add_allowed_values
 from merge_bench.command.command_campaign import make_command_plan
 from merge_bench.command.metrics import COMMAND
 from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
@@ -241,7 +241,7 @@ def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed
         raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
         raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(key, options)}")
-    return add_registry_values(option)
+    return add_allowed_values(option)
 
 
 _FREE_TEXT = (parsers.parse_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)

@@ -141,7 +141,9 @@ class JobRunner:
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
         mark = job_variable_value(self.store.instance, job.id)
         marks, results = (mark, mark + OWN_JOB), ResultsFolder(self.results)
-        marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
+        marked = results.find_newest_results(
+            lambda head: head.environment_variable(JOB) in marks, is_wanted_name=lambda name: name >= since
+        )
         for folder, _ in marked:
             self._result_names = {(job.id, job.attempts): folder.name}  # for those who ask again while it runs
             return folder.name

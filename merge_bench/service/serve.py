@@ -98,7 +98,7 @@ class ServiceResults(ResultsFolder):
             return super().entries()
         if (name := self._runner.find_result(job)) is not None and name not in self._recent_names:
             self._recent_names = [*self._recent_names[-1:], name]
-        return self.refresh(self._recent_names)
+        return self.refresh_entries(self._recent_names)
 
 
 class TokenQueue:

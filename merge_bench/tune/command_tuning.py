@@ -83,7 +83,7 @@ def find_transports_of_command(command: CommandPlan, planned: PlannedRun) -> fro
     except LaunchFailed as failure:
         raise UsageError(f"--lanes: {failure}") from None
     finally:
-        processes.end(succeeded=True)
+        processes.end_processes(succeeded=True)
         remove_scratch_folder(folder)
     if line is None:
         what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"

@@ -12,7 +12,7 @@ from merge_bench.analysis.compare import METRIC, METRICS, Metric, metrics_of_com
 from merge_bench.analysis.statistics import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch, RecordedPlan
-from merge_bench.records.schema import TuneLine
+from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.space import SettingValue
 from merge_bench.units import plural
 
@@ -136,7 +136,7 @@ class Evaluator(Protocol):
         `pending_launches`: launches until each of those that are screened now can be judged, without the baseline's.
         """
 
-    def record_step(self, line: TuneLine) -> None:
+    def record_step(self, line: TuningStepLine) -> None:
         """Record a step of the search, with its decision."""
 
 
@@ -257,7 +257,7 @@ class Contest:
         fields: dict[str, Any] = {"phase": phase, "decision": decision, "reason": reason, "plan": self.plan}
         fields |= {"setting": None if phase == CONFIRM else self.differing_value_id, **self.ratio_fields(interval)}
         config, against = (each.config_name(evaluator.baseline) for each in (self.candidate, self.against))
-        evaluator.record_step(TuneLine(config=config, against=against, **fields))
+        evaluator.record_step(TuningStepLine(config=config, against=against, **fields))
 
 
 def contest_from_blocks(

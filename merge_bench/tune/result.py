@@ -18,8 +18,8 @@ import msgspec
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
-from merge_bench.records.campaign import Campaign, Launch, Tuning
-from merge_bench.records.schema import ConfigLine, TuneLine
+from merge_bench.records.campaign import Campaign, Launch, RecordedTuning
+from merge_bench.records.schema import AddedConfigLine, TuningStepLine
 from merge_bench.tune.evaluator import (
     ABLATE,
     AGAIN,
@@ -45,7 +45,7 @@ class Winner(msgspec.Struct, frozen=True, kw_only=True):
 
     config: str
     settings: list[str]
-    contributions: dict[str, TuneLine | None]
+    contributions: dict[str, TuningStepLine | None]
 
 
 class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +65,13 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str | None
     undecided: list[str]
     no_gain_seen: list[str]
-    noise_floor: TuneLine | None
-    singles: list[TuneLine]
-    combined: list[TuneLine]
-    ablated: list[TuneLine]
-    confirmed: list[TuneLine]
-    interactions: list[TuneLine]
-    failures: list[TuneLine]
+    noise_floor: TuningStepLine | None
+    singles: list[TuningStepLine]
+    combined: list[TuningStepLine]
+    ablated: list[TuningStepLine]
+    confirmed: list[TuningStepLine]
+    interactions: list[TuningStepLine]
+    failures: list[TuningStepLine]
     pruned: list[PrunedValue]
     error: Failure | None
 
@@ -130,25 +130,25 @@ class TuningResult:
     """
 
     baseline: str
-    singles: list[TuneLine]
-    noise_floor: TuneLine | None
-    combined: list[TuneLine]
-    ablated: list[TuneLine]
-    confirmed: list[TuneLine]
-    broken_off: list[TuneLine]
-    interactions: list[TuneLine]
-    failures: list[TuneLine]
-    winner: ConfigLine | None
-    contributions: dict[str, TuneLine | None]
+    singles: list[TuningStepLine]
+    noise_floor: TuningStepLine | None
+    combined: list[TuningStepLine]
+    ablated: list[TuningStepLine]
+    confirmed: list[TuningStepLine]
+    broken_off: list[TuningStepLine]
+    interactions: list[TuningStepLine]
+    failures: list[TuningStepLine]
+    winner: AddedConfigLine | None
+    contributions: dict[str, TuningStepLine | None]
     stopped: str | None
     not_combined: list[str]
     screened: int
     undecided: list[str]
     no_gain_seen: list[str]
     threshold: float
-    best_undecided: TuneLine | None
+    best_undecided: TuningStepLine | None
     unconfirmed: str | None
-    unconfirmed_step: TuneLine | None
+    unconfirmed_step: TuningStepLine | None
     settings: int | None
     left_out: list[PrunedValue]
     sizes_left_out: list[int]
@@ -205,7 +205,7 @@ class TuningResult:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
-    def _undecided_text(self, lines: Sequence[TuneLine]) -> str:
+    def _undecided_text(self, lines: Sequence[TuningStepLine]) -> str:
         """What can be said of the best config in `lines`, which are steps without a verdict.
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
@@ -234,7 +234,7 @@ class TuningResult:
         return f"{of} {how} {gain} in new launches"
 
     @property
-    def unconfirmed_gains(self) -> list[TuneLine]:
+    def unconfirmed_gains(self) -> list[TuningStepLine]:
         """Steps of the confirmation that show a gain without a verdict, the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
@@ -249,7 +249,7 @@ class TuningResult:
         return self.confirmed[0].config if self.confirmed else self.unconfirmed
 
     @property
-    def confirmation_steps(self) -> list[TuneLine]:
+    def confirmation_steps(self) -> list[TuningStepLine]:
         """The confirmation of the winner, a line for each size; if there is none, of all that were rejected."""
         won = self.winner
         return [line for line in self.confirmed if won is None or line.config == won.config.name]
@@ -276,7 +276,7 @@ class TuningResult:
 _IN_DOCUMENT = {field.name for field in fields(TuningResult)} & {*TuneDocument.__struct_fields__}
 
 
-def _step_ratio(line: TuneLine | None) -> float:
+def _step_ratio(line: TuningStepLine | None) -> float:
     return line.ratio or 0.0 if line is not None else 0.0
 
 
@@ -359,7 +359,7 @@ def ended_tuning_result_of(campaign: Campaign) -> TuningResult:
     return result if regular or result.stopped else replace(result, stopped="the search was interrupted")
 
 
-def decision_text(line: TuneLine) -> str:
+def decision_text(line: TuningStepLine) -> str:
     """The decision of a step in the words that people read.
 
     A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
@@ -377,14 +377,14 @@ def decision_text(line: TuneLine) -> str:
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 
 
-def step_name(line: TuneLine) -> str:
+def step_name(line: TuningStepLine) -> str:
     """What people call a step: its setting, or its config; that of the baseline's twin ``default against itself``."""
     if line.config.endswith(AGAIN):
         return f"{line.config.removesuffix(AGAIN)} against itself"
     return line.setting or line.config
 
 
-def _contribution_step(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
+def _contribution_step(setting: str, winner: AddedConfigLine, lines: Sequence[TuningStepLine]) -> TuningStepLine | None:
     """The step that shows the effect of a setting of the winner, by the rules of `TuningResult.contributions`."""
     name = winner.config.name
     if len(winner.settings) == 1:
@@ -412,7 +412,7 @@ class TuningStage:
     doing: str
     left: str = ""
     share: float | None = None
-    compared: tuple[TuneLine, ...] = ()
+    compared: tuple[TuningStepLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -432,7 +432,7 @@ class _LaunchOfBlock:
         return self.launch.end is not None or bool(self.launch.failures)
 
 
-def decided_steps(campaign: Campaign) -> list[TuneLine]:
+def decided_steps(campaign: Campaign) -> list[TuningStepLine]:
     """List the decided steps so far, without lines about what the budget leaves out and where it ends the search."""
     return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
 
@@ -445,15 +445,15 @@ def tuning_stage_of(campaign: Campaign) -> TuningStage:
 class _StageReader:
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
-        self.tuning = campaign.plans[0].tune or Tuning()
+        self.tuning = campaign.plans[0].tune or RecordedTuning()
         self.most, self.confirm = self.tuning.blocks or SearchOptions.most, self.tuning.confirm or SearchOptions.confirm
         self.baseline = campaign.head.configs[0].name
         self.twin = self.baseline + AGAIN
         self.steps = decided_steps(campaign)
         self.launches = [
-            _LaunchOfBlock(*launch.key, launch.block, launch)
+            _LaunchOfBlock(*launch.run_key, launch.block_index, launch)
             for launch in campaign.unrepeated_launches
-            if launch.key is not None and launch.block is not None
+            if launch.run_key is not None and launch.block_index is not None
         ]
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
         missing = {line.plan for line in absent if line.setting is None}
@@ -471,7 +471,7 @@ class _StageReader:
             return self._head_to_head_stage()
         return self._screening_stage(screened)
 
-    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuneLine | None] = ()) -> TuningStage:
+    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuningStepLine | None] = ()) -> TuningStage:
         share = min(self.spent_seconds / self.budget_seconds, 1.0) if self.budget_seconds else None
         return TuningStage(doing, left, share, tuple(line for line in compared if line is not None))
 
@@ -552,7 +552,7 @@ class _StageReader:
 
     def _step_so_far(
         self, phase: str, candidate: str, against: str, plan: int, launches: Sequence[_LaunchOfBlock]
-    ) -> TuneLine | None:
+    ) -> TuningStepLine | None:
         """What the complete blocks of both configs show so far, as an undecided step; None without such a block."""
         contest = Contest(Candidate(), Candidate(), plan=plan)
         blocks: dict[int, dict[str, Launch]] = {}
@@ -566,7 +566,7 @@ class _StageReader:
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
-        return TuneLine(
+        return TuningStepLine(
             time=launches[-1].ended_at,
             phase=phase,
             config=candidate,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from merge_bench.campaign import add_registry_values
+from merge_bench.campaign import add_allowed_values
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.variables import PREFIX, REMEDY, SETTING, judge_variable
@@ -194,7 +194,7 @@ def _check_variables(value: SettingValue, trusted: bool) -> None:
     for name, text in value.variables:
         if name in OPTIONS:
             try:
-                add_registry_values(BY_VARIABLE[name]).parse(text)
+                add_allowed_values(BY_VARIABLE[name]).parse(text)
             except ValueError as error:
                 raise ValueError(f"{value.id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):

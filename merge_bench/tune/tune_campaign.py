@@ -24,16 +24,16 @@ from pathlib import Path, PurePath
 import msgspec
 
 from merge_bench.analysis.compare import Metric
-from merge_bench.campaign import Caller, LabelledProgress, Progress
+from merge_bench.campaign import CallingProgram, LabelledProgress, ProgressDisplay
 from merge_bench.campaign.campaign import (
     complete_campaign_line,
     launch_merge,
+    record_interruption,
     warn_if_host_busy,
     write_first_records,
-    write_interruption,
 )
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.campaign.resume import reopen_newest_campaign
 from merge_bench.cluster import signals
 from merge_bench.command.command_campaign import launch_command
@@ -41,7 +41,7 @@ from merge_bench.config.files import replace_file
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import INTERRUPTED, Campaign, RecordedPlan
 from merge_bench.records.reader import CampaignFollower, read_campaign
-from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
+from merge_bench.records.schema import AddedConfigLine, CampaignEndLine, Config, TuningStepLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import (
     ABLATE,
@@ -72,7 +72,7 @@ MARGIN = 1.1
 RESUME = "run the same command to resume"
 Load = Callable[[Path], list[PlannedRun]]
 """Reads a config file; returns a plan for each size."""
-MakeLaunch = Callable[[Job, int], int]
+MakeLaunch = Callable[[PlannedLaunch, int], int]
 LaunchKey = tuple[str, int, int]
 """What identifies a launch: its config, the index of its plan, and its block."""
 
@@ -215,7 +215,7 @@ class ClusterEvaluator:
         """How many candidates, of `most`, the budget has time to confirm with all blocks."""
         return next((count for count in range(most, 0, -1) if self.can_confirm(self.budget.confirm, count)), 0)
 
-    def record_step(self, line: TuneLine) -> None:
+    def record_step(self, line: TuningStepLine) -> None:
         content = msgspec.structs.replace(line, time=0.0)
         if content in self._recorded_steps:
             self._recorded_steps.remove(content)
@@ -250,7 +250,7 @@ class ClusterEvaluator:
             prepared = self._plan_candidate(candidate, name)
             if isinstance(prepared, str):
                 return LaunchSample(None, prepared)
-            self._make_launch(Job(prepared[plan], name, plan, block))
+            self._make_launch(PlannedLaunch(prepared[plan], name, plan, block))
             if not candidate.values:
                 self._check_baseline(self._samples_by_launch[key][0])
         sample, seconds = self._samples_by_launch[key]
@@ -260,7 +260,7 @@ class ClusterEvaluator:
             self._first_size_seconds.append(seconds)
         return sample
 
-    def _make_launch(self, job: Job) -> None:
+    def _make_launch(self, job: PlannedLaunch) -> None:
         status = self.launch(job, self._next_index)
         if (interrupted := signals.pending_interruption()) is not None:
             raise interrupted
@@ -268,7 +268,7 @@ class ClusterEvaluator:
         if (job.config, job.plan, job.block) not in self._samples_by_launch:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
-    def launch_label(self, job: Job) -> str:
+    def launch_label(self, job: PlannedLaunch) -> str:
         """What progress calls the launch that is made next: ``search, launch 36, 1:52/5:00, message-size=4m``."""
         spent, budget = self._spent_seconds, self.budget.seconds
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
@@ -299,9 +299,9 @@ class ClusterEvaluator:
             self._next_index = max(self._next_index, launch.index + 1)
             # A launch that failed because the disk was full says nothing about its config.
             unrecorded = any(failure.code == NotRecorded.code for failure in launch.failures)
-            if launch.key is None or launch.block is None or launch.interrupted or unrecorded:
+            if launch.run_key is None or launch.block_index is None or launch.interrupted or unrecorded:
                 continue
-            key = (*launch.key, launch.block)
+            key = (*launch.run_key, launch.block_index)
             if key not in self._samples_by_launch:
                 seconds = launch.end.seconds if launch.end else None
                 sample = sample_launch(launch, self.metric, of_command=campaign.command is not None)
@@ -328,7 +328,7 @@ class ClusterEvaluator:
         if name not in self._recorded_configs:
             self._recorded_configs.add(name)
             config = Config(name=name, path=str(path), variables=variables)
-            self.writer.write(ConfigLine(config=config, settings=[value.id for value in candidate.values]))
+            self.writer.write(AddedConfigLine(config=config, settings=[value.id for value in candidate.values]))
         return self._configs[name]
 
 
@@ -354,14 +354,16 @@ def candidate_file_name(name: str) -> str:
     return plain if plain == name else f"{plain}-{checksum}"
 
 
-def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
+def run_tuning(
+    task: TuningTask, output: Path, progress: ProgressDisplay, caller: CallingProgram
+) -> tuple[Campaign, int, str]:
     """Search, confirm, and write the config that was found to `output`.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
     The config is written before the campaign counts as finished.
     """
     results = task.prepared[0].settings.results
-    jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+    jobs = [PlannedLaunch(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
     line = complete_campaign_line(task.head, jobs, caller)
     unfinished = (
         None if task.run.fresh else reopen_newest_campaign(results, line, lambda campaign: campaign.end is None)
@@ -385,7 +387,10 @@ def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Calle
             try:
                 with signals.allow_interruption():
                     warn_if_host_busy(
-                        jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look
+                        jobs[0].prepared.settings,
+                        writer,
+                        wait_seconds=task.run.wait_for_quiet,
+                        first_measurement=caller.look,
                     )
                     _search_and_confirm(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
@@ -400,18 +405,20 @@ def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Calle
                 if isinstance(error, signals.Interrupted):
                     problem, untried = f"{error}; {RESUME}", False
                     if not any(failure.code == INTERRUPTED for launch in launches[-1:] for failure in launch.failures):
-                        write_interruption(writer, error)
+                        record_interruption(writer, error)
         if untried or status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
             with contextlib.suppress(RunFailed):
-                writer.write(EndLine(status=status))
+                writer.write(CampaignEndLine(status=status))
         return read_campaign(writer.folder), status, problem
 
 
-def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: Progress) -> None:
+def _search_and_confirm(
+    task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: ProgressDisplay
+) -> None:
     """Run the strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
     tune_options = task.options
 
-    def launch(job: Job, index: int) -> int:
+    def launch(job: PlannedLaunch, index: int) -> int:
         began = time.monotonic()
         shown = LabelledProgress(progress, evaluator.launch_label(job))
         if task.command is None:
@@ -429,7 +436,7 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
         prepared=task.prepared,
         load=task.plan_config,
         launch=launch,
-        metric=tuned_metric(RecordedPlan.of(task.head.plans[0])),
+        metric=tuned_metric(RecordedPlan.from_options(task.head.plans[0])),
         seed=task.prepared[0].plan.seed,
         budget=TuningBudget(
             tune_options.max_launches, tune_options.budget, timing.relative_launch_seconds, tune_options.confirm
@@ -488,7 +495,7 @@ def fit_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: Clu
 def _record_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
     """Record why the search ended early, and its best candidate."""
     name, against = candidate.config_name(evaluator.baseline), evaluator.baseline
-    evaluator.record_step(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
+    evaluator.record_step(TuningStepLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
 def candidates_worth_confirming(
@@ -575,7 +582,7 @@ def tuned_config_text(
     return "\n".join(lines) + "\n"
 
 
-def _speed_up_text(line: TuneLine) -> str:
+def _speed_up_text(line: TuningStepLine) -> str:
     """The speed-up of a step as text: ``1.47 × (1.41 to 1.55, 8 blocks)``."""
     if line.ratio is None:
         return "not measured"

@@ -19,8 +19,8 @@ import msgspec
 from merge_bench.analysis.statistics import median
 from merge_bench.campaign.make_plan import SWEPT, PlannedRun
 from merge_bench.campaign.planned_launches import (
-    Job,
     LaunchTimeEstimator,
+    PlannedLaunch,
     launch_seconds_by_rule,
     make_campaign_line,
     make_config_record,
@@ -39,7 +39,7 @@ from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, CommandPlan, RecordedPlan
-from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
+from merge_bench.records.schema import CampaignLine, RunKey, TuningStepLine
 from merge_bench.tune.command_tuning import (
     conditions_of_command,
     count_infiniband_devices,
@@ -298,7 +298,7 @@ def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[Planned
     sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
     several = [key for key in SWEPT if key != "ucx"]
-    for variant in plan_runs(None if name is None else str(name), sized_run, several=several):
+    for variant in plan_runs(None if name is None else str(name), sized_run, allowed_several=several):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS
@@ -412,7 +412,7 @@ class TuningTiming:
 
     task: TuningTask
     expected: LaunchTimeEstimator
-    jobs: list[Job]
+    jobs: list[PlannedLaunch]
     has_noted: bool = False
     printed: AffordableSearch | None = None
     measured: Sequence[float] = ()
@@ -420,7 +420,7 @@ class TuningTiming:
     @classmethod
     def from_task(cls, task: TuningTask) -> TuningTiming:
         """The timing of a tuning that has not begun."""
-        jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
+        jobs = [PlannedLaunch(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         rule = launch_seconds_by_rule if task.command is None else _no_rule
         return cls(task, LaunchTimeEstimator(task.prepared[0].settings.results, task.head.plans, rule), jobs)
 
@@ -446,9 +446,9 @@ class TuningTiming:
             return AffordableSearch(self.task.values, len(self.jobs))
         return fit_to_budget(self.task.values, costs, budget)
 
-    def note_launch_seconds(self, job: Job, seconds: float) -> None:
+    def note_launch_seconds(self, job: PlannedLaunch, seconds: float) -> None:
         """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
-        baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
+        baseline_job = PlannedLaunch(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
         self.expected.add_measured_launch(baseline_job, seconds)
         if not self.has_noted:
             self.has_noted = True
@@ -506,19 +506,19 @@ class TuningTiming:
         return TuningCosts(launches, first_block, self.task.options.confirm)
 
 
-def _no_rule(job: Job) -> float | None:
+def _no_rule(job: PlannedLaunch) -> float | None:
     """How long a command takes is not known before its first launch."""
     return None
 
 
-def left_out_lines(task: TuningTask, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:
+def left_out_lines(task: TuningTask, fitting: AffordableSearch, budget: float | None) -> list[TuningStepLine]:
     """A line of the records for each value and each size that the budget leaves out."""
     reason = "" if budget is None else f"the budget of {format_duration(budget)} has no time for it"
     missing = [value.id for value in task.values if value not in fitting.values]
     absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
     absent += [(task.baseline, None, plan) for plan in range(fitting.sizes, len(task.prepared))]
     common: dict[str, Any] = {"phase": "search", "against": task.baseline, "decision": LEFT_OUT, "reason": reason}
-    return [TuneLine(config=name, setting=setting, plan=plan, **common) for name, setting, plan in absent]
+    return [TuningStepLine(config=name, setting=setting, plan=plan, **common) for name, setting, plan in absent]
 
 
 def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float | None:
@@ -527,7 +527,7 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
     None if that is not known: without a launch of the baseline, or with another `space` than the one that was tuned.
     """
     plan, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
-    lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.key == (baseline, 0)]
+    lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.run_key == (baseline, 0)]
     known_lengths = [seconds for seconds in lengths if seconds is not None]
     strategy = strategies().get(plan.strategy or "") if plan is not None else None
     if plan is None or strategy is None or plan.blocks is None or plan.confirm is None or not known_lengths:

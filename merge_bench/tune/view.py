@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from merge_bench.analysis.published import SettingEffect
 from merge_bench.errors import print_message
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.schema import TuneLine
+from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED, WHOLE_LEVEL, interval_alpha
 from merge_bench.tune.result import (
     GAINED,
@@ -203,7 +203,7 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     return sentences
 
 
-def _estimate_text(line: TuneLine) -> str:
+def _estimate_text(line: TuningStepLine) -> str:
     """``1.034 × default (0.981 to 1.090) in 4 blocks``."""
     estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
     return f"{estimate} in {plural(line.launches, 'block')}"
@@ -250,12 +250,12 @@ def _not_combined_sentences(result: TuningResult) -> list[str]:
 def _write_step_table(
     page: Page,
     title: str,
-    lines: Sequence[TuneLine],
+    lines: Sequence[TuningStepLine],
     *,
     sizes: Sequence[str] | None = None,
     sets: Mapping[str, str] | None = None,
 ) -> None:
-    def text_column(heading: str, text: Callable[[TuneLine], str]) -> Column:
+    def text_column(heading: str, text: Callable[[TuningStepLine], str]) -> Column:
         return Column(heading, [text(line) for line in lines], text=True)
 
     if not lines:
@@ -343,7 +343,7 @@ class StepEstimate:
 
     label: str
     kind: str
-    step: TuneLine
+    step: TuningStepLine
 
     @property
     def ratio_text(self) -> str:
@@ -396,12 +396,12 @@ def _config_and_size_label(config: str, size: str) -> str:
     return f"{shorten_middle(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
 
-def _make_estimate(step: TuneLine, label: str) -> StepEstimate:
+def _make_estimate(step: TuningStepLine, label: str) -> StepEstimate:
     decision = "kept" if decision_text(step) == "accepted" else decision_text(step)
     return StepEstimate(label, decision if decision in _OUTCOMES else "dropped", step)
 
 
-def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
+def phase_charts(steps: Sequence[TuningStepLine], size_of: Callable[[int], str]) -> list[Chart]:
     """A chart of speed-ups by step for each phase of the tuning and each plan; `size_of`: gives a plan's name."""
     keys = dict.fromkeys((step.phase, step.plan) for step in steps)
     charts = [
@@ -411,7 +411,7 @@ def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> li
     return [chart for chart in charts if not chart.empty]
 
 
-def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
+def _chart_of_phase(steps: Sequence[TuningStepLine], phase: str, size: str) -> Chart:
     noise = next((step for step in steps if decision_text(step) == NOISE), None)
     estimates = [
         StepEstimate(step.setting or step.config, decision_text(step), step) for step in steps if step is not noise
@@ -433,7 +433,7 @@ def speed_up_forest_chart(
     title: str,
     axis: str,
     kinds: Sequence[str],
-    noise: TuneLine | None,
+    noise: TuningStepLine | None,
     note: str = "",
 ) -> Chart:
     """A chart with a row for each title of a section and for each estimate, with its numbers on the right.
@@ -478,7 +478,7 @@ def interval_levels_text(blocks: Iterable[int]) -> str:
     return f"interval ({', '.join(levels)})" if levels else "interval"
 
 
-def speed_up_chart(steps: Sequence[TuneLine]) -> Chart:
+def speed_up_chart(steps: Sequence[TuningStepLine]) -> Chart:
     """The chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
     estimates = {
         number: StepEstimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)

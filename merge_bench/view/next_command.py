@@ -55,7 +55,11 @@ class NextStep:
 
     def with_service_advice(self, campaign: Campaign) -> NextStep:
         """The same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
-        if not is_read_on_another_machine(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
+        if (
+            not is_read_on_another_machine(campaign.head.environment_variable(JOB))
+            or self.reports
+            or "service" in self.options
+        ):
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")

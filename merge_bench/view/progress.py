@@ -14,7 +14,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from merge_bench.campaign import Progress
+from merge_bench.campaign import ProgressDisplay
 from merge_bench.errors import mark_unprintable
 from merge_bench.units import format_duration, format_rate, format_seconds
 
@@ -31,7 +31,7 @@ class _ElapsedTimeColumn(ProgressColumn):
         return Text(str(timedelta(seconds=int(now - (task.start_time or now)))), style="progress.elapsed")
 
 
-class TerminalProgress(Progress):
+class TerminalProgress(ProgressDisplay):
     """Shows the current phase and the remaining time in a line on a terminal; on a wide one bar and speed, too."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +70,7 @@ class TerminalProgress(Progress):
         self._bars.stop()
 
 
-class LogProgress(Progress):
+class LogProgress(ProgressDisplay):
     """Writes the current phase and the remaining time to a log, a line each `silence_seconds`."""
 
     def __init__(
@@ -115,9 +115,9 @@ def remaining_seconds(elapsed: float, done: int, total: int) -> float:
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
-def make_progress(stream: TextIO, *, quiet: bool = False) -> Progress:
+def make_progress(stream: TextIO, *, quiet: bool = False) -> ProgressDisplay:
     """Make the display of progress: on a terminal a line with a bar, or none if `quiet`; else lines of a log."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         return LogProgress(stream)
-    return Progress() if quiet else TerminalProgress(console)
+    return ProgressDisplay() if quiet else TerminalProgress(console)

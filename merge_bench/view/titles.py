@@ -15,7 +15,15 @@ from merge_bench.analysis.comparable_runs import result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Table, Workload, is_tuning
+from merge_bench.records.campaign import (
+    Campaign,
+    CommandPlan,
+    Launch,
+    RecordedPlan,
+    RecordedTable,
+    RecordedWorkload,
+    is_tuning,
+)
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
@@ -82,7 +90,7 @@ def problem_text(plans: Sequence[RecordedPlan]) -> str:
 
 def command_text(command: CommandPlan, letters: int = 72) -> str:
     """A command as one line of a shell, of a long one its beginning and end: ``mpirun -n 2 osu_bw``."""
-    return shorten_middle(mark_unprintable(" ".join(command.line.split())), letters)
+    return shorten_middle(mark_unprintable(" ".join(command.shell_line.split())), letters)
 
 
 def _benchmark_questions(plans: Sequence[RecordedPlan]) -> list[str]:
@@ -137,7 +145,7 @@ def plan_size_text(campaign: Campaign, plan: int) -> str:
     return _file_names(work.left, work.right)
 
 
-def _file_names(*tables: Table) -> str:
+def _file_names(*tables: RecordedTable) -> str:
     return " ⋈ ".join(PurePath(table.path).name if table.path else "?" for table in tables)
 
 
@@ -151,7 +159,7 @@ def option_text(name: str, value: object) -> str:
     return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
 
 
-def merge_keys_text(work: Workload) -> str:
+def merge_keys_text(work: RecordedWorkload) -> str:
     """The keys of a merge: ``key, o_key = l_key``, with both names where they differ; empty without keys."""
     keys = []
     for key in work.keys or ():
@@ -295,7 +303,7 @@ def _distinct_texts(values: Iterable[str | None]) -> list[str]:
 def place_of_failure(failure: FailureLine, campaign: Campaign) -> str:
     """Where a failure happened: ``launch 3, tcp, after 4 timed iterations, rank 1, node0``, as far as recorded."""
     launch = next((each for each in campaign.launches if each.index == failure.launch), None)
-    of_command = launch.key[0] if launch is not None and launch.key is not None and campaign.command else None
+    of_command = launch.run_key[0] if launch is not None and launch.run_key is not None and campaign.command else None
     parts = [
         f"launch {failure.launch}" if failure.launch is not None else None,
         failure.config or of_command,
@@ -314,8 +322,8 @@ def _phase_reached(launch: Launch) -> str:
         return "after the last iteration"
     if launch.probes:
         return f"after {plural(len(launch.probes), 'measurement')}"
-    if launch.timed:
-        return f"after {plural(len(launch.timed), 'timed iteration')}"
+    if launch.timed_iterations:
+        return f"after {plural(len(launch.timed_iterations), 'timed iteration')}"
     return "in the warm-up" if launch.iterations else "before the first iteration"
 
 

@@ -13,7 +13,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Launch
 
 NO_LAUNCH = Launch(0)
-LINK = s.LinkLine(launch=0, bytes=[], rounds=[], limit_bytes_per_second=250.0)
+LINK = s.LinkLimitLine(launch=0, bytes=[], rounds=[], limit_bytes_per_second=250.0)
 
 
 def worker(rank: int, sent: tuple[int, int], flight: tuple[float, float, float]) -> s.WorkerIteration:
@@ -21,7 +21,7 @@ def worker(rank: int, sent: tuple[int, int], flight: tuple[float, float, float])
         rank=rank,
         seconds=1.0,
         sent_bytes=s.FrameCounts(left=sent[0], right=sent[1]),
-        flight_seconds=s.Flight(left=flight[0], right=flight[1], union=flight[2]),
+        flight_seconds=s.TransferSeconds(left=flight[0], right=flight[1], union=flight[2]),
     )
 
 
@@ -149,7 +149,7 @@ def part(rank: int, partition: float, join: float, received: int) -> s.WorkerIte
     return s.WorkerIteration(
         rank=rank,
         seconds=1.0,
-        phases_seconds=s.Phases(partition=partition, exchange=0.1, join=join),
+        phases_seconds=s.PhaseSeconds(partition=partition, exchange=0.1, join=join),
         received_rows=s.FrameCounts(left=received, right=received),
         result_rows=received,
     )

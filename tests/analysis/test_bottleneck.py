@@ -38,7 +38,7 @@ def phases(partition: float, exchange: float, join: float, rank: int | None = No
     def change(worker: s.WorkerIteration) -> s.WorkerIteration:
         if rank not in (None, worker.rank):
             return worker
-        own = s.Phases(partition=partition, exchange=exchange, join=join)
+        own = s.PhaseSeconds(partition=partition, exchange=exchange, join=join)
         return msgspec.structs.replace(worker, phases_seconds=own)
 
     return change
@@ -115,7 +115,7 @@ def test_with_a_runtime_filter_no_phase_has_a_share_of_the_copy_rate(tmp_path: P
 
 def test_an_exchange_far_below_the_link_limit_is_not_limited_by_the_link(tmp_path: Path) -> None:
     def slow(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.03, right=0.03, union=0.05)  # 12 MB: 240 MB/s, half of the limit
+        flight = s.TransferSeconds(left=0.03, right=0.03, union=0.05)  # 12 MB: 240 MB/s, half of the limit
         return msgspec.structs.replace(phases(0.02, 0.06, 0.03)(worker), flight_seconds=flight)
 
     found = bottleneck(write_campaign(tmp_path, Script(worker=slow)))
@@ -294,7 +294,7 @@ def test_an_exchange_that_is_mostly_waiting_makes_no_straggler(tmp_path: Path) -
 @pytest.mark.parametrize("pipeline", [False, True])
 def test_a_limit_that_is_exceeded_limits_nothing(tmp_path: Path, pipeline: bool) -> None:
     def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        flight = s.TransferSeconds(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
         return msgspec.structs.replace(phases(0.02, 0.06, 0.03)(worker), flight_seconds=flight)
 
     found = bottleneck(write_campaign(tmp_path, Script(plan=plan(pipeline=pipeline), worker=fast)))
@@ -314,7 +314,7 @@ def test_nothing_is_said_where_no_phases_were_measured(tmp_path: Path) -> None:
 
 def test_a_limit_that_is_exceeded_is_no_limit(tmp_path: Path) -> None:
     def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        flight = s.TransferSeconds(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
         return msgspec.structs.replace(worker, flight_seconds=flight)
 
     assert not document(write_campaign(tmp_path / "usual")).warnings
@@ -329,7 +329,9 @@ def test_bandwidth_is_the_median_of_what_the_iterations_show(tmp_path: Path) -> 
     def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
         place = round((worker.seconds - 0.1) * 100)
         seconds = ((0.01, 0.02, 0.04), (0.04, 0.01, 0.02))[worker.rank][min(place, 2)]  # 40: the warm-up
-        return msgspec.structs.replace(worker, flight_seconds=s.Flight(left=seconds, right=seconds, union=seconds))
+        return msgspec.structs.replace(
+            worker, flight_seconds=s.TransferSeconds(left=seconds, right=seconds, union=seconds)
+        )
 
     found = document(write_campaign(tmp_path, Script(worker=uneven)))
     # Means of 6 MB a frame: 600, 300, 150 MB/s of rank 0 and 150, 600, 300 of rank 1.

@@ -119,7 +119,7 @@ def test_a_row_for_every_launch(tmp_path: Path) -> None:
         ("./bench -n 2", "verified", True)
     }
     assert list(dataframes.launch_rows(campaign)) == list(dataframes.iteration_rows(campaign))
-    assert aggregate.throughput(campaign.launches[0], campaign.launches[0].timed[0]) is None
+    assert aggregate.throughput(campaign.launches[0], campaign.launches[0].timed_iterations[0]) is None
 
 
 def test_a_metric_may_be_called_like_another_column(tmp_path: Path) -> None:

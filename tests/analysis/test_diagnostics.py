@@ -32,7 +32,7 @@ def test_a_worker_that_died_leaves_what_was_measured(tmp_path: Path) -> None:
         folder,
         s.FailureLine(launch=0, code="run-failed", message="rank 1 went silent", host="node0", rank=1),
         s.LaunchEndLine(launch=0, status=3, seconds=9.0),
-        s.EndLine(status=3),
+        s.CampaignEndLine(status=3),
     )
     found = document(folder)
     assert found["error"] == {"code": "run-failed", "message": "rank 1 went silent", "host": "node0", "rank": 1}
@@ -66,7 +66,7 @@ def test_a_launch_that_never_came_up(tmp_path: Path) -> None:
         write_head(writer, [("optimized", 0)], [plan()])
         writer.write(s.FailureLine(launch=0, code="run-failed", message="no worker came within 30 s"))
         writer.write(s.LaunchEndLine(launch=0, status=3, seconds=30.0))
-        writer.write(s.EndLine(status=3))
+        writer.write(s.CampaignEndLine(status=3))
     found = document(writer.folder)
     assert found["error"]["message"] == "no worker came within 30 s"
     assert set(found["wall_seconds"].values()) == {None}
@@ -111,7 +111,7 @@ def test_in_a_killed_sweep_only_the_open_runs_are_in_error(tmp_path: Path) -> No
 
 def test_a_failure_of_the_whole_campaign_is_that_of_every_open_run(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, config="tuned", end_status=None), end=None)
-    append(folder, s.FailureLine(launch=None, code="run-failed", message="interrupted"), s.EndLine(status=3))
+    append(folder, s.FailureLine(launch=None, code="run-failed", message="interrupted"), s.CampaignEndLine(status=3))
     assert [run["error"] and run["error"]["message"] for run in document(folder)["runs"]] == [None, "interrupted"]
 
 

@@ -21,7 +21,7 @@ def interrupted(folder: Path, *, without: tuple[str, ...], iterations: int | Non
     gone = tuple(f'"kind":"{kind}"'.encode() for kind in (*without, "launch_end", "end"))
     kept = [line for line in records.read_bytes().splitlines(keepends=True) if not any(each in line for each in gone)]
     failure = s.FailureLine(launch=0, code="interrupted", message="interrupted by SIGINT")
-    ended = s.LaunchEndLine(launch=0, status=3, seconds=3.0), s.EndLine(status=3)
+    ended = s.LaunchEndLine(launch=0, status=3, seconds=3.0), s.CampaignEndLine(status=3)
     more = b"".join(msgspec.json.encode(line) + b"\n" for line in (failure, *ended))
     records.write_bytes(b"".join(kept) + more)
     document = summarize_campaign(read_campaign(records))

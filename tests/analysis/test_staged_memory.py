@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.analysis.transports import STAGED_MEMORY, staged_memory_warnings
-from merge_bench.records.schema import LanePair, SizeRange
+from merge_bench.records.schema import UcxProtocolRange, WorkerPairLanes
 
 GPUDIRECT = "rendezvous zero-copy read from remote"
 STAGED = "rendezvous zero-copy read from remote, cuda_copy, frag host"
 
 
-def sizes(protocol: str, memory: str = "cuda/GPU0", last: int | None = None) -> SizeRange:
-    return SizeRange(memory=memory, first_bytes=8192, last_bytes=last, protocol=protocol, transports="rc_mlx5/mlx5_0:1")
+def sizes(protocol: str, memory: str = "cuda/GPU0", last: int | None = None) -> UcxProtocolRange:
+    return UcxProtocolRange(
+        memory=memory, first_bytes=8192, last_bytes=last, protocol=protocol, transports="rc_mlx5/mlx5_0:1"
+    )
 
 
-def pair(from_rank: int, to_rank: int, placement: str = "between hosts", protocols: int | None = 0) -> LanePair:
-    return LanePair(from_rank=from_rank, to_rank=to_rank, placement=placement, transports=[], protocols=protocols)
+def pair(from_rank: int, to_rank: int, placement: str = "between hosts", protocols: int | None = 0) -> WorkerPairLanes:
+    return WorkerPairLanes(
+        from_rank=from_rank, to_rank=to_rank, placement=placement, transports=[], protocols=protocols
+    )
 
 
 def test_the_warning_names_ranks_protocol_and_remedy() -> None:
@@ -44,7 +48,7 @@ def test_of_many_pairs_the_first_are_named() -> None:
         [],
     ],
 )
-def test_gpudirect_small_messages_and_host_memory_are_no_warning(protocols: list[SizeRange]) -> None:
+def test_gpudirect_small_messages_and_host_memory_are_no_warning(protocols: list[UcxProtocolRange]) -> None:
     assert staged_memory_warnings([pair(0, 1)], [protocols]) == []
 
 

@@ -105,7 +105,7 @@ def test_the_interval_of_six_launches_has_its_ranks_and_its_confidence(tmp_path:
 
 def test_bandwidth_per_worker(tmp_path: Path) -> None:
     def slow_second(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.04, right=0.04, union=0.06)
+        flight = s.TransferSeconds(left=0.04, right=0.04, union=0.06)
         return msgspec.structs.replace(worker, flight_seconds=flight) if worker.rank == 1 else worker
 
     found = document(write_campaign(tmp_path, Script(worker=slow_second)))["bandwidth_bytes_per_second"]
@@ -132,7 +132,7 @@ def test_the_bandwidth_of_all_workers_lies_between_the_slowest_and_the_fastest(
 
     def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
         at = next(number)
-        flight = s.Flight(left=next(times), right=next(times), union=1.0)
+        flight = s.TransferSeconds(left=next(times), right=next(times), union=1.0)
         frames = s.FrameCounts(left=sent[at % 8], right=sent[(at + 3) % 8])
         return msgspec.structs.replace(worker, flight_seconds=flight, sent_bytes=frames)
 
@@ -151,7 +151,9 @@ def test_the_bandwidth_of_a_worker_is_the_median_of_its_iterations_means(tmp_pat
 
     def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
         left, right = next(times)
-        return msgspec.structs.replace(worker, flight_seconds=s.Flight(left=left, right=right, union=left + right))
+        return msgspec.structs.replace(
+            worker, flight_seconds=s.TransferSeconds(left=left, right=right, union=left + right)
+        )
 
     found = document(write_campaign(tmp_path, Script(worker=uneven)))["bandwidth_bytes_per_second"]
     # Left 800, 200, 200 and right 100, 400, 100 MB/s after the warm-up: means of 450, 300 and 150.
@@ -161,7 +163,7 @@ def test_the_bandwidth_of_a_worker_is_the_median_of_its_iterations_means(tmp_pat
 
 def test_phases_are_those_of_the_slowest_worker(tmp_path: Path) -> None:
     def slow_join(worker: s.WorkerIteration) -> s.WorkerIteration:
-        phases = s.Phases(partition=0.02, exchange=0.03, join=0.07)
+        phases = s.PhaseSeconds(partition=0.02, exchange=0.03, join=0.07)
         return msgspec.structs.replace(worker, phases_seconds=phases) if worker.rank == 1 else worker
 
     found = document(write_campaign(tmp_path, Script(worker=slow_join)))
@@ -279,7 +281,7 @@ def test_what_limits_a_merge_whose_phases_overlap(
     """The bytes of a worker need 25 ms on the link, and its partition takes 20 ms."""
 
     def pipelined(worker: s.WorkerIteration) -> s.WorkerIteration:
-        phases = s.Phases(partition=0.02, exchange=walls[0], join=join)
+        phases = s.PhaseSeconds(partition=0.02, exchange=walls[0], join=join)
         return msgspec.structs.replace(worker, phases_seconds=phases, join_overlap_seconds=0.003)
 
     script = Script(plan={**plan(), "pipeline": True}, walls=walls, worker=pipelined)
@@ -298,7 +300,7 @@ def test_cores_that_move_bytes_all_the_time_limit_a_merge_whose_phases_overlap(
         plan={**plan(), "pipeline": pipeline},
         walls=(0.05,) * 3,
         worker=lambda worker: msgspec.structs.replace(
-            worker, phases_seconds=s.Phases(partition=0.01, exchange=0.05, join=0.02), cpu_seconds=cpu
+            worker, phases_seconds=s.PhaseSeconds(partition=0.01, exchange=0.05, join=0.02), cpu_seconds=cpu
         ),
         machine=lambda worker: msgspec.structs.replace(worker, hardware=Hardware(affinity="0-1")),
     )

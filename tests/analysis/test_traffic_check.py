@@ -25,7 +25,7 @@ def launch(
     *,
     each: int = EACH,
     hosts: tuple[str, str] = ("a", "a"),
-    ranges: list[s.SizeRange] | None = None,
+    ranges: list[s.UcxProtocolRange] | None = None,
 ) -> Launch:
     """Two ranks that sent `each` to the other; `sent`: what the devices of every host counted."""
     placement = "same host" if hosts[0] == hosts[1] else "between hosts"
@@ -40,7 +40,7 @@ def launch(
     lines = s.LanesLine(
         launch=0,
         pairs=[
-            s.LanePair(from_rank=a, to_rank=1 - a, placement=placement, transports=lanes, protocols=index)
+            s.WorkerPairLanes(from_rank=a, to_rank=1 - a, placement=placement, transports=lanes, protocols=index)
             for a in range(2)
         ],
         protocols=[] if ranges is None else [ranges],
@@ -109,10 +109,10 @@ def test_little_data_is_not_judged() -> None:
 
 
 def test_protocols_are_believed_before_lanes() -> None:
-    ranges = [s.SizeRange(memory="host", first_bytes=0, protocol="rendezvous", transports="100% on cma/memory")]
+    ranges = [s.UcxProtocolRange(memory="host", first_bytes=0, protocol="rendezvous", transports="100% on cma/memory")]
     lanes = ["cma/memory", "tcp/lo"]
     assert len(list(traffic_contradiction_warnings(launch(lanes, {"lo": 190 * MIB}, ranges=ranges)))) == 1
-    untold = [s.SizeRange(memory="host", first_bytes=0, protocol="rendezvous", transports="")]
+    untold = [s.UcxProtocolRange(memory="host", first_bytes=0, protocol="rendezvous", transports="")]
     line = launch(lanes, {}, ranges=untold).lanes
     assert line is not None
     assert carriers_of_pair(line.pairs[0], line) == {("cma", "memory"), ("tcp", "lo")}

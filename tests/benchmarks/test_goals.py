@@ -154,7 +154,7 @@ def test_links_are_measured_over_the_transports_that_the_goals_name() -> None:
 def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
     workers = [SimpleNamespace(sent_bytes=SimpleNamespace(left=left, right=50)) for left in (40, 50)]
     timed = [SimpleNamespace(wall_seconds=wall, workers=workers, pairs=[]) for wall in (1.0, 1.1, 1.5)]
-    launch = SimpleNamespace(timed=timed, link=SimpleNamespace(limit_bytes_per_second=100.0))
+    launch = SimpleNamespace(timed_iterations=timed, link=SimpleNamespace(limit_bytes_per_second=100.0))
     assert measures.wall_over_bytes(launched(launch)) == pytest.approx(1.1)
     launch.link = None
     with pytest.raises(RunFailed, match="the link limit was not measured"):
@@ -177,7 +177,7 @@ def test_memory_is_that_of_the_worst_worker() -> None:
 
 def test_the_first_iteration_begins_before_its_line_is_written() -> None:
     line = SimpleNamespace(time=107.0, wall_seconds=0.5)
-    here = Answering(lambda **_: launched(SimpleNamespace(timed=[line])))
+    here = Answering(lambda **_: launched(SimpleNamespace(timed_iterations=[line])))
     assert measures.launch(here) == {"launch": 4.5}
 
 

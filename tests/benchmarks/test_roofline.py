@@ -100,7 +100,7 @@ def worker(rank: int, partition: float, exchange: float, join: float) -> s.Worke
     return s.WorkerIteration(
         rank=rank,
         seconds=partition + exchange + join,
-        phases_seconds=s.Phases(partition=partition, exchange=exchange, join=join),
+        phases_seconds=s.PhaseSeconds(partition=partition, exchange=exchange, join=join),
         overlap_seconds=0.0,
         join_overlap_seconds=0.0,
         sent_bytes=s.FrameCounts(left=30, right=10),
@@ -111,7 +111,7 @@ def worker(rank: int, partition: float, exchange: float, join: float) -> s.Worke
 
 def launch(*iterations: list[s.WorkerIteration]) -> Any:
     lines = [s.IterationLine(launch=0, index=at, wall_seconds=1, workers=each) for at, each in enumerate(iterations)]
-    return SimpleNamespace(timed=tuple(lines))
+    return SimpleNamespace(timed_iterations=tuple(lines))
 
 
 LAUNCH = launch(
@@ -147,7 +147,7 @@ def test_phases_that_overlapped_are_refused() -> None:
 
 
 def test_a_worker_that_did_not_tell_its_rows_is_named() -> None:
-    line = launch([worker(0, 1, 1, 1), replace_worker(worker(1, 1, 1, 1), received_rows=None)]).timed[0]
+    line = launch([worker(0, 1, 1, 1), replace_worker(worker(1, 1, 1, 1), received_rows=None)]).timed_iterations[0]
     with pytest.raises(RunFailed, match="rank 1 did not report"):
         counts(line)
 

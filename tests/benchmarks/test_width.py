@@ -77,9 +77,9 @@ def worker(rank: int, sent: int, union: float, exchange: float, **changes: Any) 
     told: dict[str, Any] = {
         "rank": rank,
         "seconds": 2 * exchange,
-        "phases_seconds": s.Phases(partition=0.1, exchange=exchange, join=0.1),
+        "phases_seconds": s.PhaseSeconds(partition=0.1, exchange=exchange, join=0.1),
         "sent_bytes": s.FrameCounts(left=sent, right=0),
-        "flight_seconds": s.Flight(left=union, right=0.0, union=union),
+        "flight_seconds": s.TransferSeconds(left=union, right=0.0, union=union),
     }
     return s.WorkerIteration(**told | changes)
 
@@ -97,13 +97,13 @@ WORKERS = [worker(0, 3 * BURST_BYTES, 4.0, 4.5), worker(1, 2 * BURST_BYTES, 6.0,
 
 
 def launch(lines: list[s.IterationLine], *, lanes: str = "tcp/eth0") -> Any:
-    pairs = [s.LanePair(from_rank=a, to_rank=1 - a, transports=[lanes]) for a in (0, 1)]
+    pairs = [s.WorkerPairLanes(from_rank=a, to_rank=1 - a, transports=[lanes]) for a in (0, 1)]
     memory = [s.WorkerMemory(rank=a, peak_above_imports_bytes=300 + a, input_bytes=100) for a in (0, 1)]
     return SimpleNamespace(
         lanes=s.LanesLine(launch=0, pairs=pairs),
         memory=s.MemoryLine(launch=0, workers=memory),
         line=SimpleNamespace(startup_seconds=7.0),
-        timed=tuple(lines),
+        timed_iterations=tuple(lines),
     )
 
 

@@ -117,7 +117,7 @@ def test_a_run_needs_a_login_is_drawn_while_it_goes_on_and_keeps_what_it_measure
     (stopped,) = map(read_campaign, runs.results.glob("2*"))
     assert stopped.head.plans[0]["iterations"] == 1_000_000
     assert stopped.launches[0].failures[0].code == "interrupted"
-    assert len(stopped.launches[0].timed) > 2
+    assert len(stopped.launches[0].timed_iterations) > 2
 
 
 def test_it_serves_its_own_pages_alone(runs: Server) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.machine_checks import check_tables_fit
+from merge_bench.campaign.machine_checks import check_tables_fit_in_memory
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import (
@@ -84,7 +84,7 @@ def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
 
 def test_the_records_have_what_was_chosen_and_why(tables: dict[str, Any]) -> None:
     found = planned(distribution="auto", **tables).to_json()
-    recorded = RecordedPlan.of(found)
+    recorded = RecordedPlan.from_options(found)
     assert not find_unreadable_options(found)
     assert (recorded.distribution, recorded.broadcast_side) == ("broadcast", "right")
     # A key and an offset of 8 bytes each, and the text: 6 bytes in the right table, in the left one's first row group
@@ -145,10 +145,10 @@ def test_a_table_that_does_not_fit_on_every_worker_is_refused(tables: dict[str, 
         plan = planned(distribution=distribution, workers=16, how="right", **tables)
         assert isinstance(plan.workload, TableSpec)
         if distribution == "shuffle":
-            check_tables_fit(plan.workload, 16, memory, plan.how, plan.distribution.sent)
+            check_tables_fit_in_memory(plan.workload, 16, memory, plan.how, plan.distribution.sent)
             continue
         with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):
-            check_tables_fit(plan.workload, 16, memory, plan.how, plan.distribution.sent)
+            check_tables_fit_in_memory(plan.workload, 16, memory, plan.how, plan.distribution.sent)
 
 
 @given(st.integers(2, 64), st.floats(0, 1), st.integers(1, 8), st.sampled_from(Side))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.measure_launch import cache_write_times, choose_parcel_writes, read_cached_write_times
+from merge_bench.campaign.measure_launch import cache_parcel_write_times, choose_parcel_writers, read_parcel_write_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import CacheLineWriter, PlainWriter
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.records.schema import Stores, Worker
+from merge_bench.records.schema import ParcelWriteMethod, Worker
 from tests.helpers.plans import plan_of_two
 
 PLAN = replace(plan_of_two(), workers=3)
@@ -52,7 +52,7 @@ def choose(
     cpu_id: str | None = None,
     l2: Mapping[str, int] | None = None,
     code: str | None = None,
-) -> list[Stores | None]:
+) -> list[ParcelWriteMethod | None]:
     described = [
         Worker(
             rank=rank,
@@ -66,7 +66,7 @@ def choose(
         for rank, model in enumerate(models)
     ]
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
-    choose_parcel_writes(session, code)
+    choose_parcel_writers(session, code)
     chosen = [each.stores for each in session.descriptions]
     assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
@@ -78,7 +78,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "merge_bench" / "stores.json"
 
 
-def ways(chosen: list[Stores | None]) -> list[tuple[str, str] | None]:
+def ways(chosen: list[ParcelWriteMethod | None]) -> list[tuple[str, str] | None]:
     return [each and (each.way, each.because) for each in chosen]
 
 
@@ -170,10 +170,10 @@ def test_a_worker_without_rows_takes_the_way_of_the_others() -> None:
 def test_a_damaged_cache_is_measured_anew(damage: str, cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text(damage)
-    assert read_cached_write_times(cache) == {}
+    assert read_parcel_write_times(cache) == {}
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
-    assert len(read_cached_write_times(cache)) == 1
+    assert len(read_parcel_write_times(cache)) == 1
 
 
 def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,11 +187,11 @@ def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPat
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    cache_write_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
+    cache_parcel_write_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
 
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path) -> None:
     for key in "abc":
-        cache_write_times(cache, {key: FAST_LINES}, most_kept=2)
-    assert list(read_cached_write_times(cache)) == ["b", "c"]
+        cache_parcel_write_times(cache, {key: FAST_LINES}, most_kept=2)
+    assert list(read_parcel_write_times(cache)) == ["b", "c"]
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.machine_checks import check_tables_fit
+from merge_bench.campaign.machine_checks import check_tables_fit_in_memory
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.merge.verification import duckdb_reference
 from tests.helpers.plans import given
@@ -17,7 +17,7 @@ from tests.merge.workload.parquet_samples import NAN, plan, write
 
 def warnings(folder: Path, left: pa.Array, right: pa.Array) -> list[tuple[str, str]]:
     paths = [write(folder / f"{name}.parquet", pa.table({"k": keys}), 2) for name, keys in (("l", left), ("r", right))]
-    return [(each.code, each.message) for each in check_tables_fit(plan(*paths, "k"), 2, 1 << 40)]
+    return [(each.code, each.message) for each in check_tables_fit_in_memory(plan(*paths, "k"), 2, 1 << 40)]
 
 
 @pytest.mark.parametrize(

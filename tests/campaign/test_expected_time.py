@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job, LaunchTimeEstimator, earlier_launch_seconds
+from merge_bench.campaign.planned_launches import LaunchTimeEstimator, PlannedLaunch, earlier_launch_seconds
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep
@@ -97,8 +97,8 @@ def test_of_two_earlier_launches_the_shorter_counts_because_the_first_of_all_com
     assert usual() == pytest.approx(8.0)
 
 
-def jobs() -> list[Job]:
-    return [Job(NOTHING, config, 0, block) for block in range(2) for config in ("default", "tcp")]
+def jobs() -> list[PlannedLaunch]:
+    return [PlannedLaunch(NOTHING, config, 0, block) for block in range(2) for config in ("default", "tcp")]
 
 
 def expected(tmp_path: Path, seconds: float | None) -> LaunchTimeEstimator:
@@ -132,7 +132,7 @@ def test_a_campaign_says_how_long_it_takes_and_corrects_it_after_the_first_launc
 ) -> None:
     made = sweep(blocks=2)
     time = LaunchTimeEstimator(tmp_path, made.plans, lambda job: 600.0)
-    run_launches(tmp_path, "x", made.campaign_line(), made.jobs(), WELL, expected=time)
+    run_launches(tmp_path, "x", made.campaign_line(), made.ordered_launches(), WELL, time_estimator=time)
     before, after = capsys.readouterr().err.splitlines()
-    assert before.startswith(f"merge_bench: {len(made.jobs())} launches take about 40 minutes (")
+    assert before.startswith(f"merge_bench: {len(made.ordered_launches())} launches take about 40 minutes (")
     assert after == "merge_bench: about 1 second left, as the first launch took"

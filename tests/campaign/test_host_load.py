@@ -36,7 +36,9 @@ def checked(
 ) -> list[WarningLine]:
     look, clock = looking(loads)
     with CampaignWriter.create(tmp_path, "x") as writer:
-        warn_if_host_busy(ClusterSettings({}, tmp_path, launcher=launcher), writer, wait=wait, look=look, clock=clock)
+        warn_if_host_busy(
+            ClusterSettings({}, tmp_path, launcher=launcher), writer, wait_seconds=wait, measure_load=look, clock=clock
+        )
         lines = [validate(line) for line in writer.records.read_bytes().splitlines()]
     return [line for line in lines if isinstance(line, WarningLine)]
 

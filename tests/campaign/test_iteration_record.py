@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from merge_bench.campaign.recording import IterationAssembler
 from merge_bench.merge.merger import WorkerMeasurement
-from merge_bench.records.schema import Flight, FrameCounts, PairTraffic, Phases, WorkerIteration
+from merge_bench.records.schema import FrameCounts, PairTraffic, PhaseSeconds, TransferSeconds, WorkerIteration
 from merge_bench.records.writer import encode_record
 from tests.helpers.strict_records import validate
 
 WORKER = WorkerIteration(
     rank=0,
     seconds=2.0,
-    phases_seconds=Phases(partition=0.5, exchange=1.0, join=0.5),
+    phases_seconds=PhaseSeconds(partition=0.5, exchange=1.0, join=0.5),
     sent_bytes=FrameCounts(left=100, right=300),
-    flight_seconds=Flight(left=0.25, right=0.5, union=0.7),
+    flight_seconds=TransferSeconds(left=0.25, right=0.5, union=0.7),
     received_rows=FrameCounts(left=7, right=9),
     result_rows=5,
     cpu_seconds=3.5,

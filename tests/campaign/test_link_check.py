@@ -11,7 +11,12 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.campaign.measure_launch import TURNS, check_link_limit, link_difference_causes, link_difference_remedy
+from merge_bench.campaign.measure_launch import (
+    TURNS,
+    check_link_with_perftest,
+    link_difference_causes,
+    link_difference_remedy,
+)
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -24,15 +29,36 @@ MIB = 1 << 20
 
 def test_a_reason_is_given_only_where_it_holds() -> None:
     eager, rendezvous = {"multi-frag eager copy-in copy-out [tcp/lo]"}, {"rendezvous zero-copy read from remote"}
-    assert link_difference_causes({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
-    assert link_difference_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
-    assert link_difference_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
-    assert link_difference_causes({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
-    (lanes,) = link_difference_causes({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
+    assert (
+        link_difference_causes(
+            {SM}, {SM}, workers=2, message_bytes=MIB, cache_bytes=None, perftest_protocols=rendezvous
+        )
+        == []
+    )
+    assert (
+        link_difference_causes({TCP}, {TCP}, workers=2, message_bytes=MIB, cache_bytes=None, perftest_protocols=eager)
+        == []
+    )
+    assert link_difference_causes(
+        {TCP}, {TCP}, workers=2, message_bytes=MIB, cache_bytes=None, perftest_protocols=rendezvous
+    ) == [TURNS]
+    assert (
+        link_difference_causes(
+            {SM}, None, workers=2, message_bytes=64 * MIB, cache_bytes=32 * MIB, perftest_protocols=eager
+        )
+        == []
+    )
+    (lanes,) = link_difference_causes(
+        {TCP}, {SM}, workers=2, message_bytes=64 * MIB, cache_bytes=32 * MIB, perftest_protocols=eager
+    )
     assert "other transports" in lanes
-    (peers,) = link_difference_causes({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
+    (peers,) = link_difference_causes(
+        {SM}, {SM}, workers=3, message_bytes=64 * MIB, cache_bytes=32 * MIB, perftest_protocols=rendezvous
+    )
     assert "one peer" in peers
-    (buffer,) = link_difference_causes({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
+    (buffer,) = link_difference_causes(
+        {SM}, {SM}, workers=2, message_bytes=MIB, cache_bytes=32 * MIB, perftest_protocols=rendezvous
+    )
     assert buffer.startswith(
         "ucx_perftest sends the same buffer of 1.00 MiB repeatedly, which fits into the processor cache (32.0"
     )
@@ -47,8 +73,8 @@ def test_a_difference_that_is_no_difference_of_methods_has_a_remedy() -> None:
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
     worker = SimpleNamespace(host="a", hardware=Hardware(affinity="0-1", cores=2))
     session: Any = SimpleNamespace(descriptions=[worker, worker])  # neither a cluster nor a writer
-    link = s.LinkLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
-    assert check_link_limit(session, link) is None
+    link = s.LinkLimitLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
+    assert check_link_with_perftest(session, link) is None
 
 
 def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[str, Any]:

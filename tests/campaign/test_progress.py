@@ -10,7 +10,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from merge_bench.campaign import LabelledProgress, Progress
+from merge_bench.campaign import LabelledProgress, ProgressDisplay
 from merge_bench.view.progress import LogProgress, TerminalProgress, make_progress, remaining_seconds, time_left_text
 from tests.view.report.test_text import Terminal
 
@@ -21,7 +21,7 @@ def lines_of(file: io.StringIO) -> list[str]:
     return [line for line in plain.splitlines() if line.strip()]
 
 
-def drive(progress: Progress) -> None:
+def drive(progress: ProgressDisplay) -> None:
     progress.show_phase("launching")
     progress.show_phase("iterations")
     progress.show_iteration(0, 4, 0.123, 5 * 2**30)
@@ -108,7 +108,7 @@ def test_remaining_time_goes_on_as_before() -> None:
 def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:
     said: list[str] = []
 
-    class Said(Progress):
+    class Said(ProgressDisplay):
         def show_phase(self, text: str) -> None:
             said.append(text)
 

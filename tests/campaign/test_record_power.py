@@ -56,5 +56,5 @@ def test_every_launch_records_its_readings(tmp_path: Path) -> None:
         assert launch.power is not None
         assert launch.power.gpus is None
         (host,) = launch.power.hosts
-        assert host.seconds > sum(iteration.wall_seconds for iteration in launch.timed)
+        assert host.seconds > sum(iteration.wall_seconds for iteration in launch.timed_iterations)
         assert (host.joules is None) == (host.unknown is not None)

@@ -12,12 +12,12 @@ from merge_bench.campaign.machine_checks import check_transports
 from merge_bench.campaign.make_plan import options_of_each_run
 from merge_bench.campaign.recording import check_required_transports
 from merge_bench.errors import GateNotMet, UsageError
-from merge_bench.records.schema import LanePair
+from merge_bench.records.schema import WorkerPairLanes
 from tests.helpers.plans import given
 
 
-def pair(a: int, b: int, *transports: str, placement: str | None = "same host") -> LanePair:
-    return LanePair(from_rank=a, to_rank=b, placement=placement, transports=list(transports))
+def pair(a: int, b: int, *transports: str, placement: str | None = "same host") -> WorkerPairLanes:
+    return WorkerPairLanes(from_rank=a, to_rank=b, placement=placement, transports=list(transports))
 
 
 Machine = Callable[..., dict[str, str]]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import run_launches
-from merge_bench.campaign.planned_launches import Job, Sweep, make_campaign_line
+from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep, make_campaign_line
 from merge_bench.dashboard.live_data import campaign_progress
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
@@ -55,7 +55,7 @@ def test_whatever_happens_every_launch_counts_once(names: list[str], tmp_path_fa
         whole = len(standing(campaign)) == 4 and not any(launch.interrupted for launch in campaign.unrepeated_launches)
         if whole and campaign.end is not None:
             break
-    wanted = [(job.config, job.plan, job.block) for job in made.jobs()]
+    wanted = [(job.config, job.plan, job.block) for job in made.ordered_launches()]
     assert Counter(standing(campaign)) == Counter(wanted)
     assert standing(campaign) == wanted  # in the planned order, although with pauses
     indices = [launch.index for launch in campaign.launches]
@@ -71,7 +71,7 @@ def test_whatever_happens_every_launch_counts_once(names: list[str], tmp_path_fa
 @pytest.mark.parametrize("name", sorted(CUT))
 def test_a_launch_that_was_cut_short_is_made_again_at_once(tmp_path: Path, name: str) -> None:
     made = sweep()
-    jobs = made.jobs()
+    jobs = made.ordered_launches()
     make(tmp_path, made, [WELL, CUT[name]])
     status, begun = make(tmp_path, made, [CUT[name]])
     assert begun == jobs[1:2]
@@ -97,7 +97,7 @@ def test_a_signal_outside_of_a_launch_is_recorded_until_the_command_is_repeated(
         campaign = the(tmp_path)
         (*_, run) = summarized(campaign)["runs"]
         assert (run["error"]["code"], run["error"]["message"]) == ("interrupted", message)
-        entries = ResultsFolder(tmp_path).refresh([campaign.folder.name])
+        entries = ResultsFolder(tmp_path).refresh_entries([campaign.folder.name])
         assert [entry.status for entry in entries if entry.folder == campaign.folder] == ["interrupted"]
         assert campaign_progress(campaign, running=False).doing == "interrupted"
     assert make(tmp_path, made, [])[0] == 0
@@ -111,17 +111,19 @@ def test_a_launch_that_failed_is_not_made_again(tmp_path: Path, name: str) -> No
     if len(begun) == 1:  # it ended the command
         make(tmp_path, made, [killed])
     status, begun = make(tmp_path, made, [])
-    assert begun == made.jobs()[1:]
+    assert begun == made.ordered_launches()[1:]
     assert status == (0 if name == "interrupted at the end" else 3)
 
 
 def test_a_config_that_always_fails_stops_no_other_and_is_counted(tmp_path: Path) -> None:
     made = sweep(blocks=3)
 
-    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         return (FAILS if job.config == "a" else WELL)(job, writer, index)
 
-    folder, status = run_launches(tmp_path, "x", made.campaign_line(), made.jobs(), launch, software=SOFTWARE)
+    folder, status = run_launches(
+        tmp_path, "x", made.campaign_line(), made.ordered_launches(), launch, software=SOFTWARE
+    )
     assert status == 3
     broken, whole = summarized(read_campaign(folder))["runs"]
     assert broken["error"]["message"] == "a worker died"
@@ -134,11 +136,11 @@ def test_a_config_that_always_fails_stops_no_other_and_is_counted(tmp_path: Path
 
 @pytest.mark.parametrize("error", [WrongResult("the merge result is wrong"), GateNotMet("no pair uses it")])
 def test_a_wrong_result_and_a_gate_end_the_campaign_for_good(tmp_path: Path, error: MergeBenchError) -> None:
-    def wrong(job: Job, writer: CampaignWriter, index: int) -> None:
+    def wrong(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
         begin(writer, job, index)
         raise error
 
-    def killed_then(job: Job, writer: CampaignWriter, index: int) -> int:
+    def killed_then(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         launched(wrong)(job, writer, index)
         raise Killed
 
@@ -211,7 +213,7 @@ def test_an_end_counts_only_if_nothing_follows(tmp_path: Path) -> None:
 def test_an_unfinished_campaign_says_how_far_it_came(tmp_path: Path) -> None:
     made = sweep()
     make(tmp_path, made, [WELL, killed])
-    first, second = (job.config for job in made.jobs()[:2])
+    first, second = (job.config for job in made.ordered_launches()[:2])
     errors = {run["config"]["name"]: run["error"] for run in summarized(the(tmp_path))["runs"]}
     assert {config: error["code"] for config, error in errors.items()} == {first: "unfinished", second: "unfinished"}
     make(tmp_path, made, [CUT["interrupted"]])
@@ -233,7 +235,7 @@ def test_an_interrupted_campaign_says_what_goes_on(tmp_path: Path, capsys: pytes
 
 
 def test_a_signal_while_a_failure_is_explained_does_not_make_it_a_success(tmp_path: Path) -> None:
-    def work(job: Job, writer: CampaignWriter, index: int) -> None:
+    def work(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
         begin(writer, job, index)
         raise ValueError("something broke")
 
@@ -246,14 +248,14 @@ def test_a_signal_while_a_failure_is_explained_does_not_make_it_a_success(tmp_pa
     (launch,) = the(tmp_path).launches
     assert launch.failed
     assert [failure.message for failure in launch.failures] == ["a worker died"]
-    assert make(tmp_path, made, [])[1] == made.jobs()[1:]
+    assert make(tmp_path, made, [])[1] == made.ordered_launches()[1:]
 
 
 def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -> None:
     head = make_campaign_line(
         [s.Config(name="a")], [{"probe": "p2p", "launches": 2}], [s.RunKey(config="a", plan=0)], 0
     )
-    jobs = [dataclasses.replace(job, plan=0) for job in sweep(configs="a").jobs()]
+    jobs = [dataclasses.replace(job, plan=0) for job in sweep(configs="a").ordered_launches()]
 
     def row(index: int) -> s.ProbeLine:
         return s.ProbeLine(
@@ -269,7 +271,7 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
         )
 
     def make_probe(events: list[bool]) -> None:
-        def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
             begin(writer, job, index)
             writer.write(row(index))
             if events and events.pop(0):
@@ -286,16 +288,23 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
     assert [found.launches for found in make_probe_rows(the(tmp_path))] == [2]
 
 
-def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> tuple[int, list[Job]]:
+def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> tuple[int, list[PlannedLaunch]]:
     """Add the launches that `folder` lacks; gives the status, and what was launched."""
-    begun: list[Job] = []
+    begun: list[PlannedLaunch] = []
 
-    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         begun.append(job)
         return (events.pop(0) if events else WELL)(job, writer, index)
 
     _, status = run_launches(
-        results, "x", made.campaign_line(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS, software=SOFTWARE
+        results,
+        "x",
+        made.campaign_line(),
+        made.ordered_launches(),
+        launch,
+        extend=folder,
+        caller=HEARS_SIGNALS,
+        software=SOFTWARE,
     )
     return status, begun
 
@@ -306,12 +315,12 @@ def test_a_campaign_is_extended_by_the_blocks_that_would_have_come_next(tmp_path
     folder = the(tmp_path).folder
     before = (folder / "records.jsonl").read_bytes()
     status, begun = extended(tmp_path, more, folder, [])
-    assert (status, begun) == (0, more.jobs()[4:])
+    assert (status, begun) == (0, more.ordered_launches()[4:])
     campaign = the(tmp_path)
     assert campaign.records.read_bytes().startswith(before)
     assert [run.planned_launches for run in campaign.runs] == [5, 5]
     assert [plan["launches"] for plan in campaign.head.plans] == [5]
-    assert standing(campaign) == [(job.config, job.plan, job.block) for job in more.jobs()]
+    assert standing(campaign) == [(job.config, job.plan, job.block) for job in more.ordered_launches()]
     assert [launch.index for launch in campaign.launches] == list(range(10))
     assert all(one["error"] is None for one in summarized(campaign)["runs"])
 
@@ -322,9 +331,11 @@ def test_an_extension_that_was_interrupted_is_continued_by_the_same_command(tmp_
     folder = the(tmp_path).folder
     status, begun = extended(tmp_path, more, folder, [WELL, CUT["interrupted"]])
     assert (status, len(begun)) == (3, 2)
-    assert make(tmp_path, sweep(blocks=2), [])[1] == sweep(blocks=2).jobs()  # another campaign, not a part of this one
+    assert (
+        make(tmp_path, sweep(blocks=2), [])[1] == sweep(blocks=2).ordered_launches()
+    )  # another campaign, not a part of this one
     status, begun = extended(tmp_path, more, folder, [])
-    assert (status, begun) == (0, more.jobs()[5:])
+    assert (status, begun) == (0, more.ordered_launches()[5:])
     assert len(standing(read_campaign(folder))) == 10
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
-from merge_bench.campaign.planned_launches import Job, Sweep, make_campaign_line
+from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep, make_campaign_line
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s
@@ -31,18 +31,18 @@ from tests.helpers.interruptions import (
 )
 
 
-def first_line(head: s.CampaignLine, jobs: Sequence[Job], **software: Any) -> s.CampaignLine:
+def first_line(head: s.CampaignLine, jobs: Sequence[PlannedLaunch], **software: Any) -> s.CampaignLine:
     """The first line of a campaign that is made with the same software, but for these changes."""
     return campaigns.complete_campaign_line(head, jobs, software=dataclasses.replace(SOFTWARE, **software))
 
 
-def changed(made: Sweep, **settings: Any) -> list[Job]:
+def changed(made: Sweep, **settings: Any) -> list[PlannedLaunch]:
     return [
         dataclasses.replace(
             job,
             prepared=dataclasses.replace(job.prepared, settings=dataclasses.replace(job.prepared.settings, **settings)),
         )
-        for job in made.jobs()
+        for job in made.ordered_launches()
     ]
 
 
@@ -58,9 +58,9 @@ def changed(made: Sweep, **settings: Any) -> list[Job]:
 )
 def test_another_cluster_is_another_campaign(settings: dict[str, Any]) -> None:
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
-    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == []
-    assert resume.differing_fields(line, first_line(made.campaign_line(), changed(made, **settings))) == [
+    line = first_line(made.campaign_line(), made.ordered_launches())
+    assert resume.differing_campaign_fields(line, first_line(made.campaign_line(), made.ordered_launches())) == []
+    assert resume.differing_campaign_fields(line, first_line(made.campaign_line(), changed(made, **settings))) == [
         "surroundings"
     ]
 
@@ -69,7 +69,9 @@ def test_where_records_go_makes_no_difference() -> None:
     made = sweep()
     other = changed(made, results=Path("elsewhere"), sources={"chunk": "default"})
     assert (
-        resume.differing_fields(first_line(made.campaign_line(), made.jobs()), first_line(made.campaign_line(), other))
+        resume.differing_campaign_fields(
+            first_line(made.campaign_line(), made.ordered_launches()), first_line(made.campaign_line(), other)
+        )
         == []
     )
 
@@ -86,37 +88,42 @@ def test_where_records_go_makes_no_difference() -> None:
 def test_another_environment_is_another_campaign(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.delenv(name, raising=False)
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
+    line = first_line(made.campaign_line(), made.ordered_launches())
     monkeypatch.setenv(name, value)
-    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == ["surroundings"]
+    assert resume.differing_campaign_fields(line, first_line(made.campaign_line(), made.ordered_launches())) == [
+        "surroundings"
+    ]
 
 
 def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest.MonkeyPatch) -> None:
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
+    line = first_line(made.campaign_line(), made.ordered_launches())
     monkeypatch.setenv("MERGE_BENCH_RESULTS", "elsewhere")
     monkeypatch.setenv("TERM_PROGRAM", "x")
     monkeypatch.setenv("DASK_COILED__TOKEN", "a secret")
-    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == []
+    assert resume.differing_campaign_fields(line, first_line(made.campaign_line(), made.ordered_launches())) == []
 
 
 @pytest.mark.parametrize(
     ("software", "differing"),
     [
-        ({"git": s.Git(commit="c", dirty=True, host="h")}, ["git"]),
+        ({"git": s.GitState(commit="c", dirty=True, host="h")}, ["git"]),
         ({"sources": "0123"}, ["surroundings"]),
         ({"versions": {"dask": "2"}}, ["surroundings"]),
     ],
 )
 def test_other_code_or_another_commit_is_another_campaign(software: dict[str, Any], differing: list[str]) -> None:
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
-    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs(), **software)) == differing
+    line = first_line(made.campaign_line(), made.ordered_launches())
+    assert (
+        resume.differing_campaign_fields(line, first_line(made.campaign_line(), made.ordered_launches(), **software))
+        == differing
+    )
 
 
 def test_the_installed_software_is_read_where_none_is_given() -> None:
     made = sweep()
-    line = campaigns.complete_campaign_line(made.campaign_line(), made.jobs())
+    line = campaigns.complete_campaign_line(made.campaign_line(), made.ordered_launches())
     assert line.git == campaigns.git_state()
     assert line.surroundings is not None
     assert line.surroundings["versions"]["dask"] == dask.__version__
@@ -125,13 +132,13 @@ def test_the_installed_software_is_read_where_none_is_given() -> None:
 
 def test_other_sizes_seeds_and_settings_are_other_campaigns() -> None:
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
+    line = first_line(made.campaign_line(), made.ordered_launches())
     for other in (sweep(chunk=2000), sweep(blocks=3), sweep(iterations=2), sweep(seed=1), sweep(configs="ba")):
-        assert resume.differing_fields(line, first_line(other.campaign_line(), other.jobs()))
+        assert resume.differing_campaign_fields(line, first_line(other.campaign_line(), other.ordered_launches()))
     head = made.campaign_line()
     variables = [s.Config(name=each.name, path=each.path, variables={"UCX_TLS": "tcp"}) for each in head.configs]
     other_head = make_campaign_line(variables, head.plans, head.runs, head.seed)
-    assert resume.differing_fields(line, first_line(other_head, made.jobs())) == ["configs"]
+    assert resume.differing_campaign_fields(line, first_line(other_head, made.ordered_launches())) == ["configs"]
 
 
 def test_a_config_may_lie_elsewhere_now() -> None:
@@ -140,7 +147,12 @@ def test_a_config_may_lie_elsewhere_now() -> None:
     moved = make_campaign_line(
         [s.Config(name=each.name, path="/else/where.cfg") for each in head.configs], head.plans, head.runs, 0
     )
-    assert resume.differing_fields(first_line(head, made.jobs()), first_line(moved, made.jobs())) == []
+    assert (
+        resume.differing_campaign_fields(
+            first_line(head, made.ordered_launches()), first_line(moved, made.ordered_launches())
+        )
+        == []
+    )
 
 
 def test_a_campaign_that_is_being_written_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +169,7 @@ def test_a_campaign_under_way_holds_its_lock(tmp_path: Path) -> None:
     made = sweep()
     nested: list[int] = []
 
-    def another(job: Job, writer: CampaignWriter, index: int) -> int:
+    def another(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         nested.append(len(make(tmp_path, made, [killed])[1]))
         return WELL(job, writer, index)
 
@@ -224,13 +236,13 @@ def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 def test_other_spellings_of_the_same_tables_are_the_same_command() -> None:
     made = sweep()
-    line = first_line(made.campaign_line(), made.jobs())
+    line = first_line(made.campaign_line(), made.ordered_launches())
 
     def of_tables(path: str, fingerprint: str | None) -> s.CampaignLine:
         table = {"path": path, "files": [f"{path}/0"], "chunks": [[[f"{path}/0", 0]]], "fingerprint": fingerprint}
         workload = {"name": "tables", "keys": ["id"], "left": table, "right": table, "warnings": [{"message": path}]}
         return msgspec.structs.replace(line, plans=[{**each, "workload": workload} for each in line.plans])
 
-    assert resume.differing_fields(of_tables("/data/a", "f1"), of_tables("../a", "f1")) == []
-    assert resume.differing_fields(of_tables("/data/a", "f1"), of_tables("/data/a", "f2")) == ["plans"]
-    assert resume.differing_fields(of_tables("/data/a", None), of_tables("/data/b", None)) == ["plans"]
+    assert resume.differing_campaign_fields(of_tables("/data/a", "f1"), of_tables("../a", "f1")) == []
+    assert resume.differing_campaign_fields(of_tables("/data/a", "f1"), of_tables("/data/a", "f2")) == ["plans"]
+    assert resume.differing_campaign_fields(of_tables("/data/a", None), of_tables("/data/b", None)) == ["plans"]

@@ -24,10 +24,10 @@ def test_ranks_with_the_same_difference_are_told_together() -> None:
 
 
 def test_the_sentence_names_rank_variable_asked_and_found() -> None:
-    assert SettingDifference("UCX_TLS", "tcp", "all", (3,), "UCX_TLS").message == (
+    assert SettingDifference("UCX_TLS", "tcp", "all", (3,), "UCX_TLS").sentence == (
         "UCX_TLS=tcp was requested, but rank 3 has UCX_TLS=all"
     )
-    assert SettingDifference("A", "1", None, (0, 1), "A").message == "A=1 was requested, but ranks 0, 1 have no A"
+    assert SettingDifference("A", "1", None, (0, 1), "A").sentence == "A=1 was requested, but ranks 0, 1 have no A"
 
 
 def test_without_an_installed_ucx_contexts_are_not_compared() -> None:

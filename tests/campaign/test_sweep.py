@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.compare import compare_campaigns, least_blocks
-from merge_bench.campaign import Progress
-from merge_bench.campaign.campaign import dry_run_text, few_blocks_sentence, launch_label, run_sweep
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.campaign import dry_run_text, launch_label, run_sweep, too_few_blocks_sentence
 from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
-from merge_bench.campaign.planned_launches import Sweep, add_config, order_runs_in_blocks, plan_runs
+from merge_bench.campaign.planned_launches import Sweep, append_config_record, order_runs_in_blocks, plan_runs
 from merge_bench.config.reader import read_config
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.probe.p2p import P2PProbe
@@ -37,7 +37,7 @@ def sweep(*configs: str, **options: Any) -> Sweep:
 
 
 def places(made: Sweep) -> list[tuple[int, str, int]]:
-    return [(job.block, job.config, job.plan) for job in made.jobs()]
+    return [(job.block, job.config, job.plan) for job in made.ordered_launches()]
 
 
 def test_each_block_holds_every_config_with_every_size_once() -> None:
@@ -132,9 +132,9 @@ def test_the_environment_does_not_name_configs() -> None:
 )
 def test_configs_of_one_name_are_refused_with_their_paths(paths: tuple[str, str], said: str) -> None:
     configs: list[Config] = []
-    add_config(configs, Config(name="a", path=paths[0]))
+    append_config_record(configs, Config(name="a", path=paths[0]))
     with pytest.raises(UsageError, match=said):
-        add_config(configs, Config(name="a", path=paths[1]))
+        append_config_record(configs, Config(name="a", path=paths[1]))
 
 
 def test_configs_that_disagree_about_the_whole_are_refused() -> None:
@@ -160,8 +160,8 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
     ]
     assert [each["keys"] for each in workloads[:3]] == [["id3"], ["id1"], ["id5"]]
     assert not any(each.warnings for each in made.prepared.values())
-    assert [len(made.jobs()), {job.block for job in made.jobs()}] == [12, {0, 1}]
-    shown = [launch_label(job, made.jobs()) for job in made.jobs()]
+    assert [len(made.ordered_launches()), {job.block for job in made.ordered_launches()}] == [12, {0, 1}]
+    shown = [launch_label(job, made.ordered_launches()) for job in made.ordered_launches()]
     assert shown[0].startswith("1 of 12: a, h2o ")
     labels = {each.partition(": ")[2] for each in shown}
     assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
@@ -230,7 +230,7 @@ def test_several_values_are_for_run_alone() -> None:
 def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
 ) -> None:
-    few = few_blocks_sentence(sweep(*configs, chunk=chunk, launches=blocks))
+    few = too_few_blocks_sentence(sweep(*configs, chunk=chunk, launches=blocks))
     few_sentence = f"{blocks} blocks cannot show a difference between {len(configs)} configs"
     assert few == (None if least is None else f"{few_sentence}; use --launches {least} or more")
 
@@ -238,7 +238,7 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
 def test_too_few_blocks_are_a_warning_before_anything_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()  # where no results can be written
     with pytest.raises(MergeBenchError):
-        run_sweep(sweep("a", "b", "c", launches=6, results=tmp_path / "file"), Progress())
+        run_sweep(sweep("a", "b", "c", launches=6, results=tmp_path / "file"), ProgressDisplay())
     assert capsys.readouterr().err.startswith("merge_bench: warning: few-blocks: 6 blocks cannot show a difference")
 
 
@@ -274,9 +274,11 @@ def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
     plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.campaign_line().plans]
     assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
     assert made.distinct_labels == ["native", "polars"]
-    assert {launch_label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
+    assert {
+        launch_label(job, made.ordered_launches()).split(": ")[1].split(",")[0] for job in made.ordered_launches()
+    } == {"native", "polars"}
     assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run_text(made)
-    assert few_blocks_sentence(sweep("a", engine=("native", "polars"), launches=1)) is not None
+    assert too_few_blocks_sentence(sweep("a", engine=("native", "polars"), launches=1)) is not None
     assert sweep("a", "b", engine=("native", "polars")).distinct_labels == [
         "a with native",
         "a with polars",

@@ -69,7 +69,7 @@ def test_each_release_is_a_run_with_its_own_processes(folders: dict[str, Path]) 
         (run.config, plan["ucx"], plan["rows_per_chunk"]) for run, plan in zip(line.runs, line.plans, strict=True)
     ] == [("default", release, rows) for rows in (1000, 2000) for release in RELEASES]
     assert list(label_planned_runs(line).values()) == [f"UCX {release}" for release in RELEASES] * 2
-    assert [RecordedPlan.of(plan).ucx for plan in line.plans] == list(RELEASES) * 2
+    assert [RecordedPlan.from_options(plan).ucx for plan in line.plans] == list(RELEASES) * 2
     for planned in sweep.prepared.values():
         folder = str(folders[planned.plan.ucx or ""])
         assert planned.settings.ucx_origin == folder

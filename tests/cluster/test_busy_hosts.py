@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from merge_bench.analysis.diagnostics import busy_host_warnings
-from merge_bench.campaign import Progress, cluster_session
+from merge_bench.campaign import ProgressDisplay, cluster_session
 from merge_bench.campaign.launch import make_launch
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.records.reader import read_campaign
@@ -85,14 +85,18 @@ def test_hosts_are_looked_at_before_the_first_launch_alone(tmp_path: Path, monke
         def __init__(self, *_: object) -> None:
             self.launcher = RemoteLauncher("ssh", lambda *_: ())
 
-        def start(self, **_: object) -> None:
+        def start_cluster(self, **_: object) -> None:
             self.looked.append(self.launcher.checks_host_load)
 
-        def end(self, *, succeeded: bool) -> None:
+        def end_processes(self, *, succeeded: bool) -> None:
             assert succeeded
 
     monkeypatch.setattr(cluster_session, "Session", Session)
-    (job, *_) = sweep(configs="a", blocks=1).jobs()
+    (job, *_) = sweep(configs="a", blocks=1).ordered_launches()
     with CampaignWriter.create(tmp_path, "x") as writer:
-        assert [make_launch(job, writer, Progress(), number, lambda session: None) for number in range(3)] == [0, 0, 0]
+        assert [make_launch(job, writer, ProgressDisplay(), number, lambda session: None) for number in range(3)] == [
+            0,
+            0,
+            0,
+        ]
     assert Session.looked == [True, False, False]

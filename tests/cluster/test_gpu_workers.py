@@ -100,9 +100,9 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = describe_engine("cudf")
     for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
-        check_engine(engine, fine, 2, here=False)
+        check_engine(engine, fine, 2, workers_are_here=False)
     with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST, GPU numbers differ .*; unset it"):
-        check_engine(engine, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 2, here=False)
+        check_engine(engine, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, 2, workers_are_here=False)
 
 
 def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:
-    check_engine(describe_engine("cudf"), {}, 0, here=False)
+    check_engine(describe_engine("cudf"), {}, 0, workers_are_here=False)
     with pytest.raises(UsageError, match="need an NVIDIA GPU, but none is visible on this host"):
-        check_engine(describe_engine("cudf"), {}, 0, here=True)
+        check_engine(describe_engine("cudf"), {}, 0, workers_are_here=True)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from merge_bench.campaign.machine_checks import check_gpu_parts as check_parts_here
+from merge_bench.campaign.machine_checks import check_mig_parts as check_parts_here
 from merge_bench.cluster.host_check import check_gpu_parts
 from merge_bench.errors import UsageError
 from merge_bench.host.description import HostFacts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from merge_bench.campaign.cluster_session import host_warnings
+from merge_bench.campaign.cluster_session import slow_host_warnings
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import unusable_rdma_port_warnings
 from merge_bench.cluster.hosts import HostSpec
@@ -102,7 +102,7 @@ def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
         seed=0,
     )
     with started(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), plan, settings, tmp_path) as launcher:
-        found = host_warnings(launcher, plan, settings)
+        found = slow_host_warnings(launcher, plan, settings)
     assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
     assert all(each.message.startswith("UCX on n1, n2 cannot use ") for each in found)
 

@@ -66,10 +66,10 @@ def test_releases_of_ucx_are_runs_of_a_command(
     folders = {version: put_into_cache(place / "cache", version) for version in ("1.18.0", "1.22.0")}
     script = ("--", "sh", "-c", "echo path $LD_LIBRARY_PATH")
     campaign = run("--ucx", "1.18.0,1.22.0", "--launches", "2", "--config", "a.cfg", *script)
-    assert campaign.labels == ["UCX 1.18.0", "UCX 1.22.0"]
+    assert campaign.run_labels == ["UCX 1.18.0", "UCX 1.22.0"]
     for each in campaign.runs:
         folder = folders[each.plan.ucx or ""]
-        assert [launch.block for launch in each.launches] == [0, 1]
+        assert [launch.block_index for launch in each.launches] == [0, 1]
         for launch in each.launches:
             printed = (campaign.folder / f"logs/launch-{launch.index:03d}-command.out").read_text()
             assert printed == f"path {folder}/lib:/mine\n"
@@ -119,7 +119,7 @@ def test_a_campaign_of_two_configs(place: Path) -> None:
     campaign = run("--configs", "a.cfg,b.cfg", "--launches", "3", *SLEEP)
     command = campaign.command
     assert command is not None
-    assert (command.argv, command.line, command.expect_status) == (["sleep", "0.01"], "sleep 0.01", 0)
+    assert (command.argv, command.shell_line, command.expect_status) == (["sleep", "0.01"], "sleep 0.01", 0)
     assert command.metrics == [CommandMetric(name="wall", unit="s", better="less")]
     assert ResultsFolder("results").entries()[0].kind == "command"
     assert campaign.end is not None
@@ -127,7 +127,7 @@ def test_a_campaign_of_two_configs(place: Path) -> None:
         ("a", 3, 3),
         ("b", 3, 3),
     ]
-    blocks = [launch.key[0] for launch in campaign.launches if launch.key]
+    blocks = [launch.run_key[0] for launch in campaign.launches if launch.run_key]
     assert all(sorted(blocks[at : at + 2]) == ["a", "b"] for at in (0, 2, 4))
     for launch in campaign.launches:
         line, (iteration,) = launch.line, launch.iterations
@@ -290,7 +290,7 @@ def test_extend_adds_launches(place: Path) -> None:
     campaign = run("--launches", "1", *SLEEP)
     extended = run("--launches", "3", "--extend", str(campaign.folder), *SLEEP)
     assert extended.folder == campaign.folder
-    assert [launch.block for launch in extended.launches] == [0, 1, 2]
+    assert [launch.block_index for launch in extended.launches] == [0, 1, 2]
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path, f"300.{secrets.randbelow(10**9):09}", processes)
     before = find_children()
     yield made
-    processes.end(succeeded=True)
+    processes.end_processes(succeeded=True)
     left = made.left()
     for script in tmp_path.glob("*.sh"):
         script.unlink()
@@ -135,7 +135,7 @@ def test_the_work_folder_is_removed(scene: Scene) -> None:
     folder = scene.processes.make_work_folder()
     scene.run("touch", str(folder / "file"))
     assert list(folder.iterdir()) == [folder / "file"]
-    scene.processes.end(succeeded=True)
+    scene.processes.end_processes(succeeded=True)
     assert not folder.exists()
     assert not folder.parent.exists()
 
@@ -199,7 +199,7 @@ def test_an_interruption_ends_everything(scene: Scene) -> None:
     with pytest.raises(KeyboardInterrupt):
         scene.processes.run(task)
     assert scene.left()
-    scene.processes.end(succeeded=False)
+    scene.processes.end_processes(succeeded=False)
     assert scene.left() == []
 
 
@@ -232,7 +232,7 @@ line = f"trap '' TERM; setsid {{sleep}} & (setsid {{sleep}} &) ; {{sleep}}; {{sl
 task = CommandTask(["sh", "-c", line], dict(os.environ), folder / "out", folder / "err", grace=0.2)
 LaunchProcesses(folder / "log").run(task)
 """
-    scene.processes.end(succeeded=True)  # this process adopts nothing
+    scene.processes.end_processes(succeeded=True)  # this process adopts nothing
     driver = subprocess.Popen([sys.executable, "-c", program])
     scene.wait_for(lambda: len(scene.left()) >= 5)  # with the driver itself
     driver.kill()

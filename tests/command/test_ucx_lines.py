@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.command.ucx_lines import check_required_lanes, logging_variables, make_lanes_line, read_logs
 from merge_bench.errors import GateNotMet
-from merge_bench.records.schema import SizeRange
+from merge_bench.records.schema import UcxProtocolRange
 
 OLD, NEW = read_logs(Path(__file__).parents[1] / "data" / "ucx-logs")
 VERSION_ONLY = NEW.splitlines()[0]
@@ -20,7 +20,7 @@ def test_lanes_and_protocols_of_a_process() -> None:
     assert (line.launch, line.requested) == (3, {"UCX_TLS": "tcp,self"})
     (pair,) = line.pairs
     assert (pair.placement, pair.transports, pair.protocols) == ("one-host", ["tcp/lo"], 0)
-    assert line.protocols[0][1] == SizeRange(
+    assert line.protocols[0][1] == UcxProtocolRange(
         memory="host", first_bytes=1, last_bytes=16483, protocol="eager zero-copy copy-out", transports="tcp/lo"
     )
     assert line.protocols[0][-1].last_bytes is None

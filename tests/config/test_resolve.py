@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.campaign import options_of_run
-from merge_bench.cli.common import SectionedCommand, add_options
+from merge_bench.cli.common import SectionedHelpCommand, add_options
 from merge_bench.config.options import OPTIONS, RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.errors import UsageError
@@ -28,7 +28,7 @@ def on_the_command_line(*arguments: str) -> RunOptions:
     """What a command gets for `arguments`."""
     given: list[RunOptions] = []
 
-    @click.command(cls=SectionedCommand)
+    @click.command(cls=SectionedHelpCommand)
     @add_options("options", RunOptions)
     def run(options: RunOptions) -> None:
         given.append(options)
@@ -164,7 +164,7 @@ def test_click_refuses_a_wrong_value_with_the_options_own_sentence() -> None:
 
 
 def test_the_help_lists_every_option_by_section() -> None:
-    @click.command(cls=SectionedCommand)
+    @click.command(cls=SectionedHelpCommand)
     @add_options("options", RunOptions)
     def run(options: RunOptions) -> None:
         pass

@@ -102,7 +102,7 @@ def write_commands(
         for index, run in enumerate(runs):
             write_run(writer, index, run, own[run.config], ucx)
         if end is not None:
-            writer.write(s.EndLine(status=end))
+            writer.write(s.CampaignEndLine(status=end))
     return writer.folder
 
 

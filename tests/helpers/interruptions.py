@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import Caller
-from merge_bench.campaign.campaign import Software, run_launches
+from merge_bench.campaign import CallingProgram
+from merge_bench.campaign.campaign import SoftwareVersions, run_launches
 from merge_bench.campaign.launch import record_launch_outcome
-from merge_bench.campaign.planned_launches import Job, Sweep
+from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep
 from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s
@@ -34,12 +34,12 @@ def sweep(*, blocks: int = 2, configs: Sequence[str] = "ab", **options: Any) -> 
     return made
 
 
-def script(job: Job, index: int) -> synthetic.Script:
+def script(job: PlannedLaunch, index: int) -> synthetic.Script:
     plan = job.prepared.plan.to_json()
     return synthetic.Script(index=index, config=job.config, plan_index=job.plan, plan=plan, walls=(0.1,))
 
 
-def begin(writer: CampaignWriter, job: Job, index: int) -> None:
+def begin(writer: CampaignWriter, job: PlannedLaunch, index: int) -> None:
     """The launch line and one iteration."""
     line = s.LaunchLine(
         launch=index,
@@ -62,10 +62,10 @@ def half_a_line(writer: CampaignWriter, index: int) -> None:
         file.write(line[: len(line) // 2])
 
 
-Event = Callable[[Job, CampaignWriter, int], int]
-SOFTWARE = Software(s.Git(commit="c", dirty=False, host="h"), sources="f", versions={"dask": "1"})
+Event = Callable[[PlannedLaunch, CampaignWriter, int], int]
+SOFTWARE = SoftwareVersions(s.GitState(commit="c", dirty=False, host="h"), sources="f", versions={"dask": "1"})
 """What is not read in these tests: that takes longer than everything else in them."""
-HEARS_SIGNALS = Caller(signals=signals.raise_on_signals)
+HEARS_SIGNALS = CallingProgram(signals=signals.raise_on_signals)
 """As the command line does, without its redirected output."""
 
 
@@ -77,17 +77,17 @@ class Nothing:
     ) -> None:
         self._cause, self._end = cause, end
 
-    def find_cause(self, error: Exception) -> MergeBenchError | None:
+    def find_process_failure(self, error: Exception) -> MergeBenchError | None:
         if self._cause is None:
             raise error  # a mistake of the test
         return self._cause()
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         self._end()
 
 
-def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
-    def event(job: Job, writer: CampaignWriter, index: int) -> int:
+def launched(work: Callable[[PlannedLaunch, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
+    def event(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         with record_launch_outcome(job, writer, index, started or Nothing()) as outcome:
             work(job, writer, index)
         return outcome.status
@@ -95,29 +95,29 @@ def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing 
     return event
 
 
-def _well(job: Job, writer: CampaignWriter, index: int) -> None:
+def _well(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     begin(writer, job, index)
 
 
-def _fails(job: Job, writer: CampaignWriter, index: int) -> None:
+def _fails(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     begin(writer, job, index)
     raise LaunchFailed("a worker died", rank=1)
 
 
-def _fails_early(job: Job, writer: CampaignWriter, index: int) -> None:
+def _fails_early(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     raise LaunchFailed("the scheduler did not start")
 
 
-def _interrupted(job: Job, writer: CampaignWriter, index: int) -> None:
+def _interrupted(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     begin(writer, job, index)
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _interrupted_early(job: Job, writer: CampaignWriter, index: int) -> None:
+def _interrupted_early(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _interrupted_in_a_library(job: Job, writer: CampaignWriter, index: int) -> None:
+def _interrupted_in_a_library(job: PlannedLaunch, writer: CampaignWriter, index: int) -> None:
     """Where a library catches what the signal raises, and raises an error of its own."""
     begin(writer, job, index)
     try:
@@ -126,27 +126,27 @@ def _interrupted_in_a_library(job: Job, writer: CampaignWriter, index: int) -> N
         raise TypeError("could not serialize object") from error
 
 
-def _between(job: Job, writer: CampaignWriter, index: int) -> int:
+def _between(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
     os.kill(os.getpid(), signal.SIGHUP)
     raise AssertionError("the signal did not end the campaign")
 
 
-def _killed_early(job: Job, writer: CampaignWriter, index: int) -> int:
+def _killed_early(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
     raise Killed
 
 
-def killed(job: Job, writer: CampaignWriter, index: int) -> int:
+def killed(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
     begin(writer, job, index)
     raise Killed
 
 
-def killed_writing(job: Job, writer: CampaignWriter, index: int) -> int:
+def killed_writing(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
     begin(writer, job, index)
     half_a_line(writer, index)
     raise Killed
 
 
-def _killed_after_a_failure(job: Job, writer: CampaignWriter, index: int) -> int:
+def _killed_after_a_failure(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
     begin(writer, job, index)
     failure = s.FailureLine(
         launch=index, config=job.config, plan=job.plan, block=job.block, code="worker-died", message="it died"
@@ -176,13 +176,15 @@ CUT: dict[str, Event] = {
 EVENTS = MADE | CUT
 
 
-def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True) -> tuple[int | None, list[Job]]:
+def make(
+    results: Path, made: Sweep, events: list[Event], *, resume: bool = True
+) -> tuple[int | None, list[PlannedLaunch]]:
     """Run the sweep; each launch is the next of `events`, then all go well. Exit status (None: killed), and the jobs
     in the order in which they were begun.
     """
     begun = []
 
-    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         begun.append(job)
         return (events.pop(0) if events else WELL)(job, writer, index)
 
@@ -191,7 +193,7 @@ def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True
             results,
             "x",
             made.campaign_line(),
-            made.jobs(),
+            made.ordered_launches(),
             launch,
             resume=resume,
             caller=HEARS_SIGNALS,
@@ -208,4 +210,6 @@ def the(results: Path) -> Campaign:
 
 
 def standing(campaign: Campaign) -> list[tuple[str, int, int | None]]:
-    return [(*launch.key, launch.block) for launch in campaign.unrepeated_launches if launch.key is not None]
+    return [
+        (*launch.run_key, launch.block_index) for launch in campaign.unrepeated_launches if launch.run_key is not None
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from merge_bench.campaign.machine_checks import Machine
+from merge_bench.campaign.machine_checks import MachineResources
 from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run, plan_run
 from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.config.options import RunOptions, resolve_options
@@ -27,17 +27,17 @@ def settled(
 
 
 def prepared(
-    environ: Mapping[str, str] | None = None, machine: Machine | None = None, **values: Any
+    environ: Mapping[str, str] | None = None, machine: MachineResources | None = None, **values: Any
 ) -> list[PlannedRun]:
     """The plan of each run that these options make on a machine, by default this one."""
-    machine = machine or Machine()
+    machine = machine or MachineResources()
     options = settled(values, None, environ)
     runs = options_of_each_run(options, machine.environ)
     chosen = choose_launcher(options, machine.environ)
     return [plan_run(run, None, machine, chosen) for run in runs]
 
 
-def plan_of(machine: Machine | None = None, **values: Any) -> Plan:
+def plan_of(machine: MachineResources | None = None, **values: Any) -> Plan:
     """The plan of the only run."""
     (only,) = prepared(machine=machine, **values)
     return only.plan

@@ -21,7 +21,7 @@ import pytest
 
 from merge_bench import cli
 from merge_bench.config.ucx_choice import undo_ucx_choice
-from merge_bench.records.schema import EndLine, FailureLine, IterationLine, Record
+from merge_bench.records.schema import CampaignEndLine, FailureLine, IterationLine, Record
 from tests.conftest import QUICK_HOOKS
 from tests.helpers import leftovers
 from tests.helpers.strict_records import validate
@@ -88,7 +88,7 @@ class Finished:
         """The exit status, a readable and complete campaign that says the same, and nothing left behind."""
         assert self.status == status, self.shown()
         assert "Traceback" not in self.errors, self.errors
-        end = self.of(EndLine)
+        end = self.of(CampaignEndLine)
         assert [line.status for line in end] == [status], self.shown()
         self.check_clean()
         return self

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.records.reader import decode_line_head, decode_record
+from merge_bench.records.reader import decode_record, decode_record_header
 from merge_bench.records.schema import SCHEMA, Record
 
 
@@ -15,7 +15,7 @@ def validate(line: bytes | str) -> Record:
 
     Raises ValueError, which names the wrong or unknown field.
     """
-    head = decode_line_head(line)
+    head = decode_record_header(line)
     if head.schema != SCHEMA:
         raise ValueError(f"schema {head.schema} is not {SCHEMA}")
     record = decode_record(line)

@@ -21,8 +21,8 @@ RIGHT_BYTES = 4_000_000
 LANES = ["sysv/memory", "tcp/lo"]
 REQUESTED = {"UCX_TLS": "sm,tcp"}
 PROTOCOLS = [
-    s.SizeRange(memory="host", first_bytes=0, last_bytes=8191, protocol="eager", transports="sysv/memory"),
-    s.SizeRange(memory="host", first_bytes=8192, protocol="rendezvous", transports="tcp/lo", estimated=True),
+    s.UcxProtocolRange(memory="host", first_bytes=0, last_bytes=8191, protocol="eager", transports="sysv/memory"),
+    s.UcxProtocolRange(memory="host", first_bytes=8192, protocol="rendezvous", transports="tcp/lo", estimated=True),
 ]
 LOOPBACK_TRAFFIC = s.DeviceTraffic(device="lo", sent_bytes=73 << 20, received_bytes=73 << 20)
 HOW = "count, every row, checksum"
@@ -80,11 +80,13 @@ class Script:
 def worker_iteration(rank: int, workers: int, wall: float) -> s.WorkerIteration:
     """One worker's part; with one worker nothing is sent."""
     others = workers - 1
-    flight = s.Flight(left=0.02, right=0.02, union=0.03) if others else s.Flight(left=0, right=0, union=0)
+    flight = (
+        s.TransferSeconds(left=0.02, right=0.02, union=0.03) if others else s.TransferSeconds(left=0, right=0, union=0)
+    )
     return s.WorkerIteration(
         rank=rank,
         seconds=wall,
-        phases_seconds=s.Phases(partition=0.02, exchange=0.03, join=0.04),
+        phases_seconds=s.PhaseSeconds(partition=0.02, exchange=0.03, join=0.04),
         overlap_seconds=0.0,
         sent_bytes=s.FrameCounts(left=LEFT_BYTES * others, right=RIGHT_BYTES * others),
         flight_seconds=flight,
@@ -225,7 +227,7 @@ def _write_network(writer: CampaignWriter, script: Script) -> None:
     """Lanes of every pair and the link limit; in its rounds every worker is in flight for 25, 24 and 26 ms."""
     ranks = range(script.workers)
     pairs = [
-        s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=LANES, protocols=0)
+        s.WorkerPairLanes(from_rank=a, to_rank=b, placement="same host", transports=LANES, protocols=0)
         for a in ranks
         for b in ranks
         if a != b
@@ -243,7 +245,7 @@ def _write_network(writer: CampaignWriter, script: Script) -> None:
         return
     sent = (LEFT_BYTES + RIGHT_BYTES) * (script.workers - 1)
     writer.write(
-        s.LinkLine(
+        s.LinkLimitLine(
             launch=script.index,
             bytes=[sent] * script.workers,
             rounds=[[seconds] * script.workers for seconds in (0.025, 0.024, 0.026)],
@@ -263,7 +265,7 @@ def write_campaign(results: Path, *scripts: Script, end: int | None = 0) -> Path
         for script in scripts:
             write_launch(writer, script)
         if end is not None:
-            writer.write(s.EndLine(status=end))
+            writer.write(s.CampaignEndLine(status=end))
     return writer.folder
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import (
-    Batch,
+    MessageBatch,
     Span,
     Timeline,
-    TimelineHead,
+    TimelineHeader,
     TimelineIteration,
     TimelineRound,
     WorkerClock,
@@ -36,7 +36,7 @@ def worker(rank: int, workers: int, at: float, late: float = 0.0) -> WorkerTimel
         rank=rank,
         spans=[Span(name=name, begin=begin + b * MS, end=begin + e * MS) for name, b, e in spans],
         batches=[
-            Batch(
+            MessageBatch(
                 side=side,
                 piece=piece,
                 peer=peer,
@@ -74,7 +74,7 @@ def timeline(
         ]
 
     return Timeline(
-        head=TimelineHead(
+        head=TimelineHeader(
             launch=launch,
             clocks=[
                 WorkerClock(rank=rank, host=host, unix_seconds=1.7e9 + 10 * launch - zeros[host])

@@ -163,7 +163,7 @@ def full_disk(hosts: Hosts, results: Path) -> None:
         assert (error["host"], error["rank"]) == (None, None)  # it is no host's fault: the driver's disk is full
         assert "No space left on device" in error["message"] + outcome.errors
         assert "Traceback" not in outcome.errors
-        assert outcome.campaign.runs[0].launches[0].timed
+        assert outcome.campaign.runs[0].launches[0].timed_iterations
     finally:
         subprocess.run(hosts.switch.enter("umount", "--lazy", str(results)), check=True)
 
@@ -231,7 +231,7 @@ def slow_link_and_wrong_clocks(hosts: Hosts, results: Path) -> None:
     assert len(factors) == 1, found
     assert 5 < factors[0] < 60, found
     assert outcome.document["wall_seconds"]["max"] < 80
-    for iteration in outcome.campaign.runs[0].launches[0].timed:
+    for iteration in outcome.campaign.runs[0].launches[0].timed_iterations:
         assert all(0 < pair.seconds < 80 for pair in iteration.pairs)
 
 

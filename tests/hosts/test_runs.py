@@ -43,7 +43,7 @@ def test_hosts_reach_what_their_links_can_carry(
     limit = document["link"]["limit_bytes_per_second"]
     bandwidth = document["bandwidth_bytes_per_second"]
     pairs: dict[tuple[int, int], list[float]] = {}
-    for iteration in outcome.campaign.runs[0].launches[0].timed:
+    for iteration in outcome.campaign.runs[0].launches[0].timed_iterations:
         for pair in iteration.pairs:
             pairs.setdefault((pair.from_rank, pair.to_rank), []).append(pair.bytes / pair.seconds)
     with capsys.disabled():
@@ -88,7 +88,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     document = outcome.document
     assert (document["verified"], document["plan"]["pipeline"]) == (True, True)
     overlaps: Counter[tuple[int, str]] = Counter()
-    for iteration in outcome.campaign.runs[0].launches[0].timed:
+    for iteration in outcome.campaign.runs[0].launches[0].timed_iterations:
         for worker in iteration.workers:
             phases = worker.phases_seconds
             assert 0 <= worker.overlap_seconds <= phases.partition

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.machine_checks import Machine
+from merge_bench.campaign.machine_checks import MachineResources
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
@@ -43,7 +43,7 @@ def test_dask_orders_its_steps_itself() -> None:
 
 
 def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine = Machine(gpus=2)
+    machine = MachineResources(gpus=2)
     install_empty(monkeypatch, tmp_path, "pylibcudf")
     assert plan(engine="cudf", machine=machine).engine == "cudf"
     with pytest.raises(UsageError, match="--engine cudf cannot overlap phases"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.cluster_session import check_memory
+from merge_bench.campaign.cluster_session import check_data_fits_in_memory
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import engine_descriptions
@@ -224,6 +224,6 @@ def test_started_workers_need_memory_for_their_data_only() -> None:
         return [Worker(rank=rank, host="here", pid=1, name="", hardware=each) for rank in range(2)]
 
     plan, data = sized(PLAN, 25_000_000), need(25_000_000) - PROCESS_BYTES
-    check_memory(plan, started(2 * data))
+    check_data_fits_in_memory(plan, started(2 * data))
     with pytest.raises(UsageError, match="the largest --chunk that fits"):
-        check_memory(plan, started(2 * data - 2_000_000))
+        check_data_fits_in_memory(plan, started(2 * data - 2_000_000))

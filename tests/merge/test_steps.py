@@ -13,7 +13,7 @@ import pytest
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.merger import WorkerMeasurement
-from merge_bench.records.schema import Flight, FrameCounts, Phases, WorkerIteration
+from merge_bench.records.schema import FrameCounts, PhaseSeconds, TransferSeconds, WorkerIteration
 
 
 class Plugin:
@@ -36,9 +36,9 @@ class Plugin:
         worker = WorkerIteration(
             rank=0,
             seconds=self.seconds,
-            phases_seconds=Phases(partition=0, exchange=0, join=0),
+            phases_seconds=PhaseSeconds(partition=0, exchange=0, join=0),
             sent_bytes=none,
-            flight_seconds=Flight(left=0, right=0, union=0),
+            flight_seconds=TransferSeconds(left=0, right=0, union=0),
             received_rows=none,
             result_rows=number,
         )

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign import recording
-from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, largest_timeline_share
+from merge_bench.campaign.recording import MOST_SHARE, decide_timeline_recording, largest_timeline_share
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
 from merge_bench.merge.worker import NoteCost, WorkerTimelines
 from merge_bench.records.schema import TimelineLine
-from merge_bench.records.timeline import Batch, Span, WorkerTimeline
+from merge_bench.records.timeline import MessageBatch, Span, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
 from tests.merge.test_steps import Plugin
 
@@ -35,8 +35,8 @@ def test_a_batch_lasts_from_its_first_message_posted_to_its_last_one_complete() 
     found = notes.timeline(3, ["left", "right"])
     same: dict[str, Any] = {"side": "right", "piece": 1, "peer": 2}
     assert found.batches == [
-        Batch(**same, received=False, bytes=150, begin=10.0, end=14.0),
-        Batch(**same, received=True, bytes=7, begin=10.5, end=12.5),
+        MessageBatch(**same, received=False, bytes=150, begin=10.0, end=14.0),
+        MessageBatch(**same, received=True, bytes=7, begin=10.5, end=12.5),
     ]
     assert notes.count == 3  # what it costs depends on messages, not on batches
 
@@ -87,7 +87,7 @@ def test_rounds_of_the_link_measurement_count_as_events() -> None:
     for _ in range(20):
         kept.keep_round(spans(1))
     assert len(kept.rounds) == 20
-    assert sum(each.events for each in [*kept.iterations.values(), *kept.rounds]) <= 100
+    assert sum(each.event_count for each in [*kept.iterations.values(), *kept.rounds]) <= 100
     assert list(kept.iterations) == [0, 2, 4, 6, 8]
 
 
@@ -104,7 +104,7 @@ def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
         workers=SimpleNamespace(run_on_all=lambda step: [timelines]),
         descriptions=[SimpleNamespace(rank=0, host="node0")],
     )
-    recording.record_timeline(session, decide_timeline(session.plan, []), None)
+    recording.record_timeline(session, decide_timeline_recording(session.plan, []), None)
     (line,) = lines
     assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
     assert files == [line.file] * kept
@@ -125,15 +125,15 @@ def cost(share: float) -> NoteCost:
     ],
 )
 def test_what_notes_cost_decides(asked: str, share: float, recorded: bool, because: str) -> None:
-    found = decide_timeline(plan(timeline=asked), [cost(share / 9), cost(share)])
+    found = decide_timeline_recording(plan(timeline=asked), [cost(share / 9), cost(share)])
     assert (found.recorded, found.because, found.notes) == (recorded, because, 100)
     assert found.share == pytest.approx(share)  # that of the worker for which it is most
 
 
 def test_before_the_first_iteration_auto_records() -> None:
     plans = [plan(timeline=asked) for asked in ("auto", "on", "off")]
-    assert [decide_timeline(each, []).recorded for each in plans] == [True, True, False]
-    shares = [largest_timeline_share(each, decide_timeline(each, [])) for each in plans]
+    assert [decide_timeline_recording(each, []).recorded for each in plans] == [True, True, False]
+    shares = [largest_timeline_share(each, decide_timeline_recording(each, [])) for each in plans]
     assert shares == [MOST_SHARE, math.inf, None]
 
 

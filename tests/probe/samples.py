@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Row
+from merge_bench.records.campaign import ProbeRow
 from merge_bench.records.writer import CampaignWriter
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> $x$ $$y$$ @{z}"
@@ -18,7 +18,7 @@ def spread(name: str, value: float, share: float = 0.0) -> dict[str, Any]:
     return {f"{name}_median": value, f"{name}_range": ((1 - share) * value, (1 + share) * value)}
 
 
-def latency(config: str = "default", size: int = 8, micros: float = 2.0, **changes: Any) -> Row:
+def latency(config: str = "default", size: int = 8, micros: float = 2.0, **changes: Any) -> ProbeRow:
     """A row of tag_lat: `micros`, a tenth less and a tenth more over three launches."""
     seconds = micros * 1e-6
     known: dict[str, Any] = {
@@ -37,23 +37,23 @@ def latency(config: str = "default", size: int = 8, micros: float = 2.0, **chang
         "protocol": "eager",
         "as_requested": True,
     }
-    return Row(**{**known, **changes})
+    return ProbeRow(**{**known, **changes})
 
 
-def rate(config: str = "default", size: int = 8, megabytes: float = 500.0, **changes: Any) -> Row:
+def rate(config: str = "default", size: int = 8, megabytes: float = 500.0, **changes: Any) -> ProbeRow:
     """A row of tag_bw in MB/s."""
     value = megabytes * 1e6
     return latency(config, size, **{"test": "tag_bw", **spread("bandwidth", value, 0.1), **changes})
 
 
-def ping_pong(test: str, size: int, micros: float, placement: str = "one-host", **changes: Any) -> Row:
+def ping_pong(test: str, size: int, micros: float, placement: str = "one-host", **changes: Any) -> ProbeRow:
     """A row of standard or buffered sends."""
     value = size / micros * 1e6
     known = {"probe": "mpi", "test": test, "method": "mpi4py", **spread("bandwidth", value)}
     return latency("default", size, micros, **{**known, "placement": placement, **changes})
 
 
-def collective(test: str, count: int, micros: float, **changes: Any) -> Row:
+def collective(test: str, count: int, micros: float, **changes: Any) -> ProbeRow:
     """A row of reduce-scatter over four ranks; the bus bandwidth of its own formula."""
     seconds, size = micros * 1e-6, 4 * count
     bus = size / seconds * 3 / 4
@@ -71,7 +71,7 @@ def collective(test: str, count: int, micros: float, **changes: Any) -> Row:
     return latency("default", size, micros, **{**known, **changes})
 
 
-def published(config: str = "their cluster", size: int = 8, micros: float = 4.0, **changes: Any) -> Row:
+def published(config: str = "their cluster", size: int = 8, micros: float = 4.0, **changes: Any) -> ProbeRow:
     """A row of somebody else's."""
     known: dict[str, Any] = {
         "launches": 1,
@@ -147,5 +147,5 @@ def write_campaign(
                 writer.write(s.FailureLine(launch=index, code="run-failed", message=failure))
             writer.write(s.LaunchEndLine(launch=index, status=3 if failure else 0, seconds=1.0))
         if finished:
-            writer.write(s.EndLine(status=3 if failure else 0))
+            writer.write(s.CampaignEndLine(status=3 if failure else 0))
         return writer.folder

@@ -30,7 +30,7 @@ from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.probe.view.show import print_row_tables
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Row
+from merge_bench.records.campaign import ProbeRow
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 
@@ -102,7 +102,7 @@ def test_rounds_take_half_a_second_within_limits() -> None:
     assert [rounds_in_half_a_second(each) for each in (0.0, 0.001, 0.01, 2.0)] == [1000, 500, 50, 10]
 
 
-def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: Any) -> list[Row]:
+def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: Any) -> list[ProbeRow]:
     """Rows of two backends with three ranks; the second one is twice as fast."""
     with CampaignWriter.create(folder, "probe-all-to-all") as writer:
         writer.write(
@@ -143,7 +143,7 @@ def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: An
                     )
                 )
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return sorted_campaign_rows(read_campaign(writer.folder))
 
 

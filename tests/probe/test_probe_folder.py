@@ -56,10 +56,10 @@ class Clock(Probe):
 
         return outcome.status
 
-    def find_cause(self, error):
+    def find_process_failure(self, error):
         return None
 
-    def end(self, *, succeeded):
+    def end_processes(self, *, succeeded):
         pass
 
 

@@ -47,7 +47,7 @@ def test_only_new_lines_are_read_and_a_half_written_one_waits_for_its_end(folder
     with records.open("ab") as stream:
         stream.write(whole[cut:])
     (end,) = follower.read()
-    assert isinstance(end, s.EndLine)
+    assert isinstance(end, s.CampaignEndLine)
     assert follower.campaign == read_campaign(folder)
 
 
@@ -59,8 +59,8 @@ def test_a_half_line_that_a_resumed_run_cuts_off_costs_nothing(folder: Path) -> 
     read_all(follower)
     os.truncate(records, len(whole))
     with records.open("ab") as stream:
-        stream.write(encode_record(s.EndLine(status=3)) + b"\n")
-    assert [type(record) for record in follower.read()] == [s.EndLine]
+        stream.write(encode_record(s.CampaignEndLine(status=3)) + b"\n")
+    assert [type(record) for record in follower.read()] == [s.CampaignEndLine]
 
 
 def test_a_file_that_was_replaced_is_read_anew(folder: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_line_longer_than_a_block_is_read_whole(tmp_path: Path) -> None:
     read_all(follower)
     assert follower.offset == follower.size
     assert follower.campaign is not None
-    assert len(follower.campaign.launches[0].timed[0].pairs) == 32 * 31
+    assert len(follower.campaign.launches[0].timed_iterations[0].pairs) == 32 * 31
 
 
 def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def recorded(plan: made.Plan) -> dict[str, object]:
 
 def test_readers_know_every_option_of_a_merge() -> None:
     options = recorded(SYNTHETIC)
-    assert set(unknown_fields(options, read.RecordedPlan.of(options))) <= _FOR_WORKERS
-    found = read.RecordedPlan.of(options)
+    assert set(unknown_fields(options, read.RecordedPlan.from_options(options))) <= _FOR_WORKERS
+    found = read.RecordedPlan.from_options(options)
     assert (found.workers, found.rows_per_chunk, found.pipeline, found.require_transport) == (2, 1000, True, ["tcp"])
     assert found.workload is not None
     assert (found.workload.name, found.workload.fraction, found.workload.zipf) == ("synthetic", 0.3, 0.0)
@@ -71,7 +71,7 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
     pq.write_table(pa.table({"id": [1, 2, 3], "v": [1.0, None, 2.0]}), file)
     spec = plan_tables(file, file, ["id"], ["id"], 2, "native")
     options = recorded(replace(SYNTHETIC, workload=spec))
-    found = read.RecordedPlan.of(options)
+    found = read.RecordedPlan.from_options(options)
     assert set(unknown_fields(options, found)) <= _FOR_WORKERS
     assert found.rows_per_chunk is None
     assert found.workload is not None
@@ -81,7 +81,7 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
 
 
 def test_an_option_of_another_type_counts_as_missing_and_the_others_are_read() -> None:
-    found = read.RecordedPlan.of({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
+    found = read.RecordedPlan.from_options({**recorded(SYNTHETIC), "workers": "many", "workload": 5, "colour": "blue"})
     assert (found.workers, found.workload, found.iterations, found.engine) == (None, None, 3, "native")
 
 
@@ -95,11 +95,11 @@ def tables(left: object = TABLE, **others: object) -> dict[str, Any]:
 
 def test_of_a_workload_only_the_field_of_another_type_is_missing() -> None:
     options = tables({**TABLE, "rows": "3"}, keys=7)
-    found = read.RecordedPlan.of(options)
+    found = read.RecordedPlan.from_options(options)
     assert found.workers == 2
     assert found.workload is not None
     assert (found.workload.name, found.workload.rows, found.workload.keys) == ("tables", 6, None)
-    assert found.workload.left == read.Table(path="/data/orders", columns=[read.TableColumn(name="id")])
+    assert found.workload.left == read.RecordedTable(path="/data/orders", columns=[read.TableColumn(name="id")])
     assert read.find_unreadable_options(options) == {
         "workload keys": "7",
         "workload left rows": '"3"',
@@ -130,5 +130,5 @@ def test_a_value_of_another_type_makes_another_problem(tmp_path: Path, other: di
 
 
 def test_a_plan_of_something_else_has_no_such_options() -> None:
-    found = read.RecordedPlan.of({"probe": "p2p", "launches": 3, "sizes": [1024], "iterations": None})
+    found = read.RecordedPlan.from_options({"probe": "p2p", "launches": 3, "sizes": [1024], "iterations": None})
     assert (found.probe, found.launches, found.iterations, found.workers) == ("p2p", 3, None, None)

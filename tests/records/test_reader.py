@@ -34,13 +34,13 @@ def test_everything_that_was_written_is_there(folder: Path) -> None:
     campaign = read_campaign(folder)
     (launch,) = campaign.launches
     assert [iteration.wall_seconds for iteration in launch.iterations] == [0.5, 0.10, 0.11, 0.12]
-    assert [iteration.index for iteration in launch.timed] == [0, 1, 2]
+    assert [iteration.index for iteration in launch.timed_iterations] == [0, 1, 2]
     assert [check.after for check in launch.verifications] == [None, 2]
     assert launch.link is not None
     assert launch.lanes is not None
     assert launch.memory is not None
     assert launch.complete
-    assert campaign.end == s.EndLine(status=0, time=campaign.end.time if campaign.end else 0)
+    assert campaign.end == s.CampaignEndLine(status=0, time=campaign.end.time if campaign.end else 0)
     assert not campaign.truncated
 
 

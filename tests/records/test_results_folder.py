@@ -58,7 +58,7 @@ def test_a_launch_that_failed_before_the_interruption_does_not_count(tmp_path: P
         for index, code in enumerate(("run-failed", INTERRUPTED)):
             writer.write(s.FailureLine(launch=index, config="tcp", plan=0, block=index, code=code, message="…"))
             writer.write(s.LaunchEndLine(launch=index, status=3, seconds=1.0))
-        writer.write(s.EndLine(status=3))
+        writer.write(s.CampaignEndLine(status=3))
     (entry,) = ResultsFolder(tmp_path).entries()
     assert entry.status == "interrupted"
 
@@ -130,11 +130,11 @@ def test_of_a_result_that_has_ended_well_only_the_folder_is_looked_at(tmp_path: 
 def test_changes_are_what_is_new_or_gone_since_a_state_was_known(tmp_path: Path) -> None:
     first, second = (write_campaign(tmp_path, end=end).name for end in (0, 3))
     results = ResultsFolder(tmp_path)
-    found = {change.name: change for change in results.changes({})}
+    found = {change.name: change for change in results.find_changed_results({})}
     assert found.keys() == {first, second}
     known = {first: found[first].final, second: str(found[second].state), "gone": "…"}
-    assert [(change.name, change.state) for change in results.changes(known)] == [("gone", None)]
-    assert [change.name for change in results.changes({}, [second, "nowhere"])] == [second]
+    assert [(change.name, change.state) for change in results.find_changed_results(known)] == [("gone", None)]
+    assert [change.name for change in results.find_changed_results({}, [second, "nowhere"])] == [second]
 
 
 def test_results_are_found_by_their_first_line_the_newest_name_first(tmp_path: Path) -> None:
@@ -147,16 +147,18 @@ def test_results_are_found_by_their_first_line_the_newest_name_first(tmp_path: P
         return head.configs[0].name == "tcp"
 
     newest = sorted(folders[:2], reverse=True)
-    assert [folder for folder, _ in results.newest(tcp)] == newest
-    assert [folder for folder, _ in results.newest(tcp, names=lambda name: name > newest[1].name)] == newest[:1]
-    assert list(ResultsFolder(tmp_path / "nowhere").newest(tcp)) == []
+    assert [folder for folder, _ in results.find_newest_results(tcp)] == newest
+    assert [
+        folder for folder, _ in results.find_newest_results(tcp, is_wanted_name=lambda name: name > newest[1].name)
+    ] == newest[:1]
+    assert list(ResultsFolder(tmp_path / "nowhere").find_newest_results(tcp)) == []
 
 
 def test_a_campaign_that_has_just_ended_is_soon_no_longer_written(tmp_path: Path) -> None:
     index = ResultsFolder(tmp_path)
     with CampaignWriter.create(tmp_path, "tcp") as writer:
         write_head(writer, [("tcp", 0)], [plan()], {"tcp": {}})
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
         (entry,) = index.entries()
         assert (entry.end_status, entry.written) == (0, True)
     (entry,) = index.entries()

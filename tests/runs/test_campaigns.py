@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import EndLine, LaunchLine
+from merge_bench.records.schema import CampaignEndLine, LaunchLine
 from tests.helpers import leftovers
 from tests.helpers.runs import Finished, Running, command, start
 
@@ -59,8 +59,10 @@ def check_each_once(campaign: Campaign, blocks: int) -> None:
     """Every config in every block counts once; all of them measured, proved, ended."""
     keys = [(run.config, run.plan) for run in campaign.head.runs]
     wanted = Counter((key, block) for key in keys for block in range(blocks))
-    assert Counter((launch.key, launch.block) for launch in campaign.unrepeated_launches) == wanted
-    assert all(launch.complete and launch.timed and launch.verifications for launch in campaign.unrepeated_launches)
+    assert Counter((launch.run_key, launch.block_index) for launch in campaign.unrepeated_launches) == wanted
+    assert all(
+        launch.complete and launch.timed_iterations and launch.verifications for launch in campaign.unrepeated_launches
+    )
     assert all(launch.end is not None for launch in campaign.launches)
     assert campaign.end is not None
     assert campaign.end.status == 0
@@ -113,7 +115,7 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
     assert f"resuming {before.folder}" in finished.errors
     campaign = the(tmp_path / "results")
     check_each_once(campaign, 1)
-    assert [line.status for line in finished.of(EndLine)] == [3, 0]
+    assert [line.status for line in finished.of(CampaignEndLine)] == [3, 0]
     again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.unrepeated_launches}
     assert again <= {launch.index for launch in before.launches if launch.end is None or launch.interrupted}
     kept = {launch.index: launch for launch in campaign.launches}
@@ -121,7 +123,7 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
         assert kept[launch.index].iterations == launch.iterations
     found = documents(finished)
     assert [one["run_id"] for one in found.values()] == [f"{campaign.head.campaign_id}/{at}" for at in (0, 1)]
-    worker = {launch.key: launch.line.workers[0] for launch in campaign.unrepeated_launches}
+    worker = {launch.run_key: launch.line.workers[0] for launch in campaign.unrepeated_launches}
     for name, transports in (("tcp", "tcp"), ("shared", "sysv,cma,tcp")):
         assert found[name]["verified"] is True
         assert found[name]["error"] is None

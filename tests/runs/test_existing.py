@@ -24,7 +24,14 @@ from merge_bench.campaign import dask_baseline
 from merge_bench.campaign.recording import KEPT
 from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, LinkLine, TimelineLine, VerificationLine
+from merge_bench.records.schema import (
+    IterationLine,
+    LanesLine,
+    LaunchLine,
+    LinkLimitLine,
+    TimelineLine,
+    VerificationLine,
+)
 from merge_bench.records.timeline import Timeline, read_timeline, timeline_file_name
 from merge_bench.view.export import exporters
 from tests.helpers.clusters import dask_cluster, scheduler_alone
@@ -231,7 +238,7 @@ def test_one_worker_and_the_report_for_people(tmp_path: Path, scheduler_file: Pa
     assert document["link"] is None
     assert document["lanes"] == []
     assert document["bandwidth_bytes_per_second"]["harmonic_mean"] is None
-    assert finished.of(LinkLine, LanesLine) == []
+    assert finished.of(LinkLimitLine, LanesLine) == []
     report = finished.output
     assert finished.errors == ""
     assert "\x1b" not in report
@@ -370,13 +377,13 @@ def test_the_decision_and_its_reason_are_recorded(apart: Finished, pipelined: Fi
         assert 0 < line.note_seconds < 1e-4
         found = timeline(finished)
         assert line.events == sum(
-            worker.events for part in [*found.iterations, *found.rounds] for worker in part.workers
+            worker.event_count for part in [*found.iterations, *found.rounds] for worker in part.workers
         )
 
 
 def test_times_are_those_of_the_records(apart: Finished) -> None:
     (launch,) = read_campaign(apart.folder).launches
-    for line, noted in zip(launch.timed, timeline(apart).iterations, strict=True):
+    for line, noted in zip(launch.timed_iterations, timeline(apart).iterations, strict=True):
         for worker, found in zip(line.workers, noted.workers, strict=True):
             assert [span.name for span in found.spans] == PHASES
             assert [one.end for one in found.spans[:-1]] == [one.begin for one in found.spans[1:]]
@@ -393,7 +400,7 @@ def test_times_are_those_of_the_records(apart: Finished) -> None:
 def test_every_byte_is_in_a_batch_and_every_batch_has_both_ends(name: str, request: pytest.FixtureRequest) -> None:
     finished: Finished = request.getfixturevalue(name)
     (launch,) = read_campaign(finished.folder).launches
-    for line, noted in zip(launch.timed, timeline(finished).iterations, strict=True):
+    for line, noted in zip(launch.timed_iterations, timeline(finished).iterations, strict=True):
         ends = {
             (batch.side, batch.piece, worker.rank, batch.peer, batch.received): batch.bytes
             for worker in noted.workers

@@ -14,7 +14,7 @@ from merge_bench.records.schema import (
     IterationLine,
     LaunchEndLine,
     LaunchLine,
-    LinkLine,
+    LinkLimitLine,
     MemoryLine,
     VerificationLine,
     WarningLine,
@@ -123,7 +123,7 @@ def test_iterations_are_accounted_for(two_workers: Finished) -> None:
         (1, True, 10_000),
     ]
     assert len({check.checksum for check in checks}) == 1
-    (link,) = two_workers.of(LinkLine)
+    (link,) = two_workers.of(LinkLimitLine)
     assert len(link.rounds) >= 5
     assert link.bytes == [worker.sent_bytes.left + worker.sent_bytes.right for worker in lines[-1].workers]
     (memory,) = two_workers.of(MemoryLine)

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from merge_bench.records.schema import EndLine, LaunchLine
+from merge_bench.records.schema import CampaignEndLine, LaunchLine
 from tests.helpers.runs import SMALL, start
 
 
@@ -31,5 +31,5 @@ def test_ctrl_c_ends_the_wait_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in finished.errors
     assert "cores busy (pid " in finished.errors  # on a busy machine these may be others
     assert finished.of(LaunchLine) == []
-    assert [line.status for line in finished.of(EndLine)] == [3]
+    assert [line.status for line in finished.of(CampaignEndLine)] == [3]
     finished.check_clean()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from merge_bench.records.campaign import JOB, OWN_JOB
-from merge_bench.records.schema import CampaignLine, EndLine
+from merge_bench.records.schema import CampaignEndLine, CampaignLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.service.documents import StoredJob
 from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_processes, job_variable_value
@@ -229,7 +229,7 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
     writer.write(head)
-    writer.write(EndLine(status=status))
+    writer.write(CampaignEndLine(status=status))
     writer.close()
     service.runner.start()
     until(lambda: service.job(number).state not in ("queued", "running"))

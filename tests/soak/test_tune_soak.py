@@ -108,7 +108,9 @@ def check(campaign: Campaign, tuning: Tuning, folder: Path) -> None:
     """Every launch that the decisions take is there once, and nothing but them; and they follow from the launches."""
     assert campaign.end is not None
     assert campaign.end.status == 0
-    made = Counter((*(launch.key or ("", 0)), launch.block) for launch in campaign.launches if not launch.interrupted)
+    made = Counter(
+        (*(launch.run_key or ("", 0)), launch.block_index) for launch in campaign.launches if not launch.interrupted
+    )
     anew = replay(campaign, folder, read_space(tuning.folder / "space.toml"), OPTIONS)
     assert made == Counter(anew.asked)
     assert set(made.values()) == {1}

@@ -11,7 +11,7 @@ import msgspec
 
 from merge_bench.analysis.compare import METRICS
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job, make_campaign_line
+from merge_bench.campaign.planned_launches import PlannedLaunch, make_campaign_line
 from merge_bench.campaign.resume import write_ends_of_killed_launches
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -87,7 +87,7 @@ class Cluster:
     speed: Recorded = field(default_factory=lambda: SPEED)
     seconds: float = 4.0
 
-    def launch(self, job: Job, index: int) -> int:
+    def launch(self, job: PlannedLaunch, index: int) -> int:
         settings = frozenset(part for part in job.config.split("+") if "=" in part)
         values = self.speed[settings]
         speed = values[job.block % len(values)]
@@ -139,19 +139,21 @@ def search(evaluator: ClusterEvaluator) -> Candidate:
     return confirm_or_repair(found, evaluator, OPTIONS)
 
 
-def steps(campaign: Campaign) -> list[s.TuneLine]:
+def steps(campaign: Campaign) -> list[s.TuningStepLine]:
     return [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
 
 
 def made(campaign: Campaign) -> Counter[tuple[str, int, int | None]]:
     """How often each launch was made to its end."""
-    return Counter((*launch.key, launch.block) for launch in campaign.launches if launch.key and launch.complete)
+    return Counter(
+        (*launch.run_key, launch.block_index) for launch in campaign.launches if launch.run_key and launch.complete
+    )
 
 
 def failing(writer: CampaignWriter, config: str, code: str, message: str) -> Any:
     cluster = Cluster(writer)
 
-    def launch(job: Job, index: int) -> int:
+    def launch(job: PlannedLaunch, index: int) -> int:
         if job.config.removesuffix(AGAIN) != config:
             return cluster.launch(job, index)
         writer.write(

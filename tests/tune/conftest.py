@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from merge_bench import cli
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune import tune_campaign
 
-Launch = Callable[[Job, CampaignWriter, object, int], int]
+Launch = Callable[[PlannedLaunch, CampaignWriter, object, int], int]
 Tune = Callable[..., int]
 
 
-def no_launch(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+def no_launch(job: PlannedLaunch, writer: CampaignWriter, progress: object, index: int) -> int:
     raise AssertionError("a launch was made")
 
 

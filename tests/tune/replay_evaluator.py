@@ -9,7 +9,7 @@ from pathlib import Path
 from merge_bench.analysis.compare import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.schema import TuneLine
+from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, LaunchSample
 from merge_bench.tune.space import SettingValue
 
@@ -29,7 +29,7 @@ class ReplayEvaluator:
         self.baseline, self.plan_count = "default", 1
         self.launches, self._block = 0, offset
         self.timed: Sequence[tuple[LaunchSample, LaunchSample]] = ()
-        self.notes: list[TuneLine] = []
+        self.notes: list[TuningStepLine] = []
 
     def make_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
@@ -51,7 +51,7 @@ class ReplayEvaluator:
         """None: the budget is one of launches."""
         return ()
 
-    def record_step(self, line: TuneLine) -> None:
+    def record_step(self, line: TuningStepLine) -> None:
         """Keep the line."""
         self.notes.append(line)
 
@@ -78,9 +78,9 @@ def recorded_in(
         if run.config.name not in settings:
             continue
         for launch in run.launches:
-            if launch.key is not None and launch.key[1] == plan and launch.block is not None:
+            if launch.run_key is not None and launch.run_key[1] == plan and launch.block_index is not None:
                 value = of_launch(launch) if launch.complete else None
-                found.setdefault(settings[run.config.name], {})[launch.block] = value
+                found.setdefault(settings[run.config.name], {})[launch.block_index] = value
     return {ids: [blocks[block] for block in sorted(blocks)] for ids, blocks in found.items()}
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from merge_bench.analysis.compare import METRICS, Metric
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
@@ -65,7 +65,7 @@ def replay(
     lines = campaign.records.read_bytes().splitlines(keepends=True)
     (copy / RECORDS).write_bytes(b"".join(line for line in lines if json.loads(line)["kind"] not in ("tune", "end")))
 
-    def launch(job: Job, index: int) -> int:
+    def launch(job: PlannedLaunch, index: int) -> int:
         raise AssertionError(f"{job.config} is not recorded, and would be launched")
 
     unused: Any = [SimpleNamespace(settings=SimpleNamespace(environment={}))] * len(campaign.head.plans)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -66,7 +66,7 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
     with begin(tmp_path) as writer:
         cluster = Cluster(writer)
 
-        def launch(job: Job, index: int) -> int:
+        def launch(job: PlannedLaunch, index: int) -> int:
             cluster.seconds = 4.0 if index < 7 else 30.0
             return cluster.launch(job, index)
 
@@ -151,7 +151,7 @@ def test_winners_are_combined_only_in_the_time_that_confirming_each_alone_leaves
     fast = {**swaying(a=(1.1,), b=(1.2,), c=(0.5,)), frozenset(["a=y", "b=y"]): [1.3e9] * 24}
     campaign, why = screened(tmp_path, 167.0, fast)
     assert why.endswith("the rest of the budget is for a confirmation")
-    assert sum(launch.key == ("a=y+b=y", 0) for launch in campaign.launches) == 2
+    assert sum(launch.run_key == ("a=y+b=y", 0) for launch in campaign.launches) == 2
     assert [each.config_name("") for each in candidates_worth_confirming(campaign, FLAT.values)] == ["b=y", "a=y"]
 
 
@@ -179,7 +179,7 @@ def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path)
     with begin(tmp_path) as writer:
         cluster = Cluster(writer, speed=swaying(a=LEVEL, b=SWAYING, c=LEVEL))
 
-        def launch(job: Job, index: int) -> int:
+        def launch(job: PlannedLaunch, index: int) -> int:
             cluster.seconds = 4.0 if index < 10 else 6.0
             return cluster.launch(job, index)
 
@@ -303,7 +303,7 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
     with begin(tmp_path) as writer:
         cluster = Cluster(writer)
 
-        def launch(job: Job, index: int) -> int:
+        def launch(job: PlannedLaunch, index: int) -> int:
             cluster.seconds = (4.0, large)[job.plan]
             return cluster.launch(job, index)
 

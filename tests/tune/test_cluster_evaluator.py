@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult
 from merge_bench.records import schema as s
@@ -87,7 +87,7 @@ def test_steps_are_the_same_after_one_was_lost(tmp_path: Path, whole: Campaign) 
         evaluator = evaluator_of(writer, Cluster(writer).launch)
         write, count = evaluator.record_step, [0]
 
-        def note(line: s.TuneLine) -> None:
+        def note(line: s.TuningStepLine) -> None:
             count[0] += 1
             if count[0] == 3:
                 raise Cut
@@ -104,8 +104,8 @@ def test_steps_are_the_same_after_one_was_lost(tmp_path: Path, whole: Campaign) 
 def test_confirming_uses_no_launch_of_the_search(whole: Campaign) -> None:
     confirmed = {line.config for line in whole.tuning if line.phase == "confirm"}
     assert confirmed == {"a=y+b=y"}
-    blocks = {launch.block for launch in whole.launches if launch.key == ("a=y+b=y", 1)}
-    small = sorted(launch.block or 0 for launch in whole.launches if launch.key == ("a=y+b=y", 0))
+    blocks = {launch.block_index for launch in whole.launches if launch.run_key == ("a=y+b=y", 1)}
+    small = sorted(launch.block_index or 0 for launch in whole.launches if launch.run_key == ("a=y+b=y", 0))
     assert len(blocks) == OPTIONS.confirm
     searched = small[: -OPTIONS.confirm]  # the sizes are confirmed in turn
     assert searched[-1] < small[-OPTIONS.confirm] == min(block or 0 for block in blocks) - 1
@@ -130,7 +130,7 @@ def test_a_display_tells_the_search_from_the_confirmation(tmp_path: Path) -> Non
     with begin(tmp_path) as writer:
         cluster, labels = Cluster(writer), []
 
-        def launch(job: Job, index: int) -> int:
+        def launch(job: PlannedLaunch, index: int) -> int:
             labels.append(evaluator.launch_label(job))
             return cluster.launch(job, index)
 
@@ -175,7 +175,7 @@ def test_a_config_that_is_refused_costs_no_launch_and_does_not_win(tmp_path: Pat
         found = search(evaluator_of(writer, Cluster(writer).launch, load=load))
     campaign = read_campaign(writer.folder)
     assert {each.setting for each in found.values} == {"b"}
-    assert not any("a=y" in launch.key[0] for launch in campaign.launches if launch.key)
+    assert not any("a=y" in launch.run_key[0] for launch in campaign.launches if launch.run_key)
     (failed,) = tuning_result_of(campaign).failures
     assert (failed.setting, failed.reason) == ("a=y", "failed 2 times: UCX_A is unknown")
 
@@ -207,7 +207,7 @@ def test_a_launch_for_which_the_disk_had_no_room_is_made_again(tmp_path: Path, w
 def test_what_was_measured_can_be_replayed(whole: Campaign) -> None:
     recorded = recorded_in(whole)
     assert set(recorded) >= {frozenset(), frozenset({"a=y"}), frozenset({"a=y", "b=y"})}
-    own = [launch for launch in whole.launches if launch.key == ("default", 0)]
+    own = [launch for launch in whole.launches if launch.run_key == ("default", 0)]
     assert len(recorded[frozenset()]) == len(own)  # the twin's launches are not among them
 
 

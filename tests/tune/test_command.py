@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cli import tune as command
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import Config, ConfigLine, TuneLine
+from merge_bench.records.schema import AddedConfigLine, Config, TuningStepLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.tune import tune_campaign
@@ -102,7 +102,7 @@ def test_an_interruption_names_the_records(tune: Tune, tmp_path: Path, capsys: p
 def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_one_that_is_accepted(
     tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
 ) -> None:
-    def slow(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+    def slow(job: PlannedLaunch, writer: CampaignWriter, progress: object, index: int) -> int:
         return Cluster(writer, seconds=30.0).launch(job, index)
 
     assert tune("--only", "mutex", "--budget", "3m", *SMALL, *words, launch=slow) == 3
@@ -152,10 +152,10 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
         assert writer is not None
         with writer:
             for names in (["a=y"], ["b=y"], ["a=y", "b=y"]):
-                writer.write(ConfigLine(config=Config(name="+".join(names)), settings=names))
+                writer.write(AddedConfigLine(config=Config(name="+".join(names)), settings=names))
             for at, (phase, config, against, setting, decision) in enumerate(steps):
                 writer.write(
-                    TuneLine(
+                    TuningStepLine(
                         phase=phase,
                         config=config,
                         against=against,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import Progress
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals
 from merge_bench.cluster.worker_programs import find_free_port
 from merge_bench.command.metrics import CHECK_FAILED
@@ -37,7 +37,7 @@ FASTER = "UCX_USE_MT_MUTEX"
 WORDS = ("--only", ONLY, "--output", "tuned.cfg")
 COMMAND = ("--", "sleep", "0.01")
 RATE = ("--metric", r"rate=re:rate ([\d.]+)", "--unit", "MB/s")
-Launch = Callable[[CommandPlan, Job, CampaignWriter, Progress, int], int]
+Launch = Callable[[CommandPlan, PlannedLaunch, CampaignWriter, ProgressDisplay, int], int]
 
 
 class FakeCommand:
@@ -51,7 +51,9 @@ class FakeCommand:
         self.random = random.Random(7)
         self.made: dict[str, int] = {}
 
-    def launch(self, plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def launch(
+        self, plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
+    ) -> int:
         variables = dict(job.prepared.settings.environment)
         wall = (1.0 - self.gain * (FASTER in variables)) * self.random.uniform(0.99, 1.01)
         failure = None
@@ -284,7 +286,9 @@ def test_the_same_command_resumes_after_ctrl_c(
 ) -> None:
     command = FakeCommand()
 
-    def cut(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def cut(
+        plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
+    ) -> int:
         if index < 7:
             return command.launch(plan, job, writer, progress, index)
         with signals.ignore_signals():  # as a launch does

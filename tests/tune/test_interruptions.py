@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -26,7 +26,7 @@ def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _script(job: Job, index: int) -> Script:
+def _script(job: PlannedLaunch, index: int) -> Script:
     return Script(
         index=index,
         config=job.config,
@@ -38,18 +38,18 @@ def _script(job: Job, index: int) -> Script:
     )
 
 
-def launch(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+def launch(job: PlannedLaunch, writer: CampaignWriter, progress: object, index: int) -> int:
     write_launch(writer, _script(job, index))
     return 0
 
 
-def after_the_first(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+def after_the_first(job: PlannedLaunch, writer: CampaignWriter, progress: object, index: int) -> int:
     launch(job, writer, progress, index)
     ctrl_c()
     raise AssertionError("the signal did not end the tuning")
 
 
-def within_the_fifth(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
+def within_the_fifth(job: PlannedLaunch, writer: CampaignWriter, progress: object, index: int) -> int:
     if index < 4:
         return launch(job, writer, progress, index)
     write_start(writer, _script(job, index))
@@ -106,4 +106,4 @@ def test_a_signal_at_any_moment_is_recorded_until_the_same_command_resumes_it(
     assert whole.end is not None
     assert listed(tmp_path) == ["done"]
     kept = [launch for launch in whole.launches if not launch.interrupted]
-    assert len({(launch.key, launch.block) for launch in kept}) == len(kept) > 4
+    assert len({(launch.run_key, launch.block_index) for launch in kept}) == len(kept) > 4

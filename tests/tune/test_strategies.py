@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.records.schema import TuneLine
+from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, LaunchSample, SearchOptions
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
@@ -31,7 +31,7 @@ class Tuned:
 
     found: frozenset[str]
     launches: int
-    notes: list[TuneLine] = field(default_factory=list)
+    notes: list[TuningStepLine] = field(default_factory=list)
 
 
 def tuned(truth: Truth, seed: int, strategy: str = "race", options: SearchOptions | None = None) -> Tuned:
@@ -152,13 +152,13 @@ def test_a_block_in_which_the_baseline_fails_too_says_nothing_of_a_candidate() -
 
 
 def test_the_same_recording_gives_the_same_steps() -> None:
-    def steps() -> list[TuneLine]:
-        return [TuneLine(**{**_fields(line), "time": 0.0}) for line in tuned(FIVE, 4).notes]
+    def steps() -> list[TuningStepLine]:
+        return [TuningStepLine(**{**_fields(line), "time": 0.0}) for line in tuned(FIVE, 4).notes]
 
     assert steps() == steps()
 
 
-def _fields(line: TuneLine) -> dict[str, object]:
+def _fields(line: TuningStepLine) -> dict[str, object]:
     return {name: getattr(line, name) for name in line.__struct_fields__}
 
 

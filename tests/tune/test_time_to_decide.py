@@ -30,7 +30,7 @@ def recorded(folder: Path, **changed: object) -> Path:
 
 def test_every_candidate_has_all_its_blocks_and_one_is_confirmed(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path, space=read_space(SPACE).sha256))
-    ends = [each.end.seconds for each in campaign.launches if each.end and each.key == ("default", 0)]
+    ends = [each.end.seconds for each in campaign.launches if each.end and each.run_key == ("default", 0)]
     launches = 3 * (4 + 2) + 2 * 6  # blocks of four candidates, the baseline and its twin; then the confirmation
     assert time_to_decide_all(campaign) == pytest.approx(
         launches * LAUNCH_MARGIN * median([each for each in ends if each is not None])

@@ -13,7 +13,7 @@ from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import EndLine, TuneLine
+from merge_bench.records.schema import CampaignEndLine, TuningStepLine
 from merge_bench.tune.evaluator import Candidate, SearchOptions
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair
@@ -58,7 +58,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
         assert strategies()["race"].tune(
             space, space.values, evaluator_of(writer, Cluster(writer).launch), SearchOptions()
         ) == (Candidate())
-        writer.write(EndLine(status=0))
+        writer.write(CampaignEndLine(status=0))
     return read_campaign(writer.folder)
 
 
@@ -191,7 +191,7 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 
 
 def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
-    step = TuneLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
+    step = TuningStepLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
     failed = StepEstimate("x=$y$", "failed", step)
     with_failure = speed_up_forest_chart(
         {"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None

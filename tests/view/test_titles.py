@@ -41,11 +41,11 @@ def asked(
 
 
 def test_the_question_stands_before_the_tables() -> None:
-    one = RecordedPlan.of(asked("q1"))
+    one = RecordedPlan.from_options(asked("q1"))
     assert one.question == "h2o q1"
     assert tables_text(one) == "h2o q1: x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)"
     assert problem_text([one]) == f"{tables_text(one)}, 2 workers"
-    other = RecordedPlan.of(asked(None, benchmark=None))
+    other = RecordedPlan.from_options(asked(None, benchmark=None))
     assert (other.question, tables_text(other)) == ("", "x.parquet ⋈ small.parquet on id1 (1,000 / 10 rows)")
 
 
@@ -61,17 +61,20 @@ def test_a_plan_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> Non
 
 def test_a_tuning_is_named_by_the_sizes_that_it_measured() -> None:
     """The first line has all sizes; an early end, or a small budget, leaves some of them out."""
-    plans = [RecordedPlan.of(plan(rows_per_chunk=rows, tune={"strategy": "race"})) for rows in (1_000_000, 25_000_000)]
+    plans = [
+        RecordedPlan.from_options(plan(rows_per_chunk=rows, tune={"strategy": "race"}))
+        for rows in (1_000_000, 25_000_000)
+    ]
     assert measured_problem_text(plans, {0}) == "1,000,000 rows per chunk, 2 workers"
     assert measured_problem_text(plans, {0, 1}) == "1,000,000 and 25,000,000 rows per chunk, 2 workers"
     assert measured_problem_text(plans, ()) == "2 workers"
-    assert measured_problem_text([RecordedPlan.of(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
+    assert measured_problem_text([RecordedPlan.from_options(plan())], ()) == "1,000,000 rows per chunk, 2 workers"
 
 
 def test_several_questions_of_a_benchmark_are_one_problem() -> None:
-    plans = [RecordedPlan.of(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
+    plans = [RecordedPlan.from_options(asked(f"q{at}")) for at in (1, 2, 3, 4, 5)]
     assert problem_text(plans) == "h2o q1, q2, q3, q4 and q5 (1,000 rows), 2 workers"
-    mixed = [plans[0], RecordedPlan.of(asked("orders-lineitem", benchmark="tpch"))]
+    mixed = [plans[0], RecordedPlan.from_options(asked("orders-lineitem", benchmark="tpch"))]
     assert problem_text(mixed).count("⋈") == 2
 
 

@@ -29,7 +29,7 @@ from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view import ProbeDocument, ReferencesDocument
 from merge_bench.records.campaign import RecordedPlan
 from merge_bench.records.schema import Record
-from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
+from merge_bench.records.timeline import TimelineHeader, TimelineIteration, TimelineRound
 from merge_bench.regressions.document import HistoryDocument
 from merge_bench.service.documents import Job, Jobs
 from merge_bench.tune.result import TuneDocument
@@ -50,7 +50,7 @@ class Described:
 
 FILES: Mapping[str, Described] = {
     "records": Described("A line of records.jsonl", (Record,)),
-    "timeline": Described("a line of timeline-N.jsonl", (TimelineHead, TimelineIteration, TimelineRound)),
+    "timeline": Described("a line of timeline-N.jsonl", (TimelineHeader, TimelineIteration, TimelineRound)),
     "run": Described("run --json, exec --json, import --json", (RunDocument, SweepDocument)),
     "compare": Described("compare --json", (CompareDocument,)),
     "history": Described("history --json", (HistoryDocument,)),

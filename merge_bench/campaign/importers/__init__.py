@@ -1,9 +1,9 @@
 """Formats that `import` reads: a registry of this folder, one file for the output of each program.
 
 A file has a constant ``IMPORTER = Importer(…)`` with literal arguments, which is read as those of engines are, and two
-functions: ``recognise(text)`` returns the number of the first line that only this program prints, 0 if there is none;
-``read(text)`` returns an `ImportedResult`, or raises UsageError with one sentence if the text is cut, damaged, or of
-several runs.
+functions: ``find_identifying_line(text)`` returns the number of the first line that only this program prints, 0 if
+there is none; ``read(text)`` returns an `ImportedResult`, or raises UsageError with one sentence if the text is cut,
+damaged, or of several runs.
 
 To add one: such a file, a test with recorded output, and its lines in docs/results.md.
 """
@@ -20,7 +20,7 @@ from merge_bench.merge import read_registry
 if TYPE_CHECKING:
     from merge_bench.campaign.printed_text import PrintedText
     from merge_bench.errors import Caution
-    from merge_bench.records.schema import Headline, Measurement
+    from merge_bench.records.schema import Measurement, PrintedTotals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class Importer:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedResult:
-    """What a text says, as the records have it.
+    """The result that an importer read from the text of another program, in the form that records have.
 
-    `program`: what printed it; `plan`: the plan in the first line of the records; `measurements`: lines of launch 0;
-    `command`: the command line in the text; `variables`: the settings in the text, as those of the config; `headline`,
-    `fraction`, `data_bytes`, `rows`: of merges.
+    `program`: what printed the text; `plan`: the plan in the first line of the records; `measurements`: the lines of
+    launch 0; `command`: the command line in the text; `variables`: the settings in the text, as those of the config;
+    `headline`, `fraction`, `data_bytes`, `rows`: only of merges.
     """
 
     program: str
@@ -54,21 +54,21 @@ class ImportedResult:
     command: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[Caution, ...] = ()
-    headline: Headline | None = None
+    headline: PrintedTotals | None = None
     fraction: float | None = None
     data_bytes: int = 0
     rows: int = 0
 
 
-class Reader(Protocol):
-    """What the file of an importer offers."""
+class FormatReader(Protocol):
+    """The two functions that the file of an importer has."""
 
-    def recognise(self, text: PrintedText) -> int:
+    def find_identifying_line(self, text: PrintedText) -> int:
         """Return the number of the first line that only this program prints; 0 if there is none."""
         ...
 
     def read(self, text: PrintedText) -> ImportedResult:
-        """Read a text; raises UsageError if it is cut, damaged, or of several runs."""
+        """Read the result in a text; raises UsageError if the text is cut, damaged, or of several runs."""
         ...
 
 
@@ -77,17 +77,17 @@ AUTO = "auto"
 
 
 def importers() -> Mapping[str, Importer]:
-    """Return every importer by its name, in the order in which they are shown."""
+    """Return every importer by its name, in the order in which lists show them."""
     declared = read_registry(tuple(__path__), "IMPORTER", Importer)
     return {each.name: each for each in sorted(declared, key=lambda each: (each.place, each.name))}
 
 
-def help_text() -> str:
-    """The help of ``--format``: each format with what prints it."""
+def format_option_help() -> str:
+    """The help of the option ``--format``: each format, and which program prints it."""
     members = "; ".join(f"{each.name}: {each.help}" for each in importers().values())
     return f"Format of FILE; {AUTO}: recognised by its lines; {members}."
 
 
-def load_reader(name: str) -> Reader:
-    """Import the file of the importer called `name`."""
-    return cast(Reader, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+def load_format_reader(name: str) -> FormatReader:
+    """Import the Python file of the importer called `name`."""
+    return cast(FormatReader, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))

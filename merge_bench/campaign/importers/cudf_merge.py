@@ -71,38 +71,44 @@ def _input_bytes(workers: int, rows_per_chunk: int) -> int:
     return workers * rows_per_chunk * ROW_BYTES
 
 
-def _count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNumber, *, lists_devices: bool) -> int:
-    """The number of workers: the `listed` ones, if the bytes per iteration match them.
+def _count_workers(
+    listed_workers: int, rows_per_chunk: int, iteration_bytes: PrintedNumber, *, lists_devices: bool
+) -> int:
+    """Return the number of workers: the `listed_workers`, if the bytes per iteration match them.
 
     `lists_devices`: the report lists devices. On several hosts a server lists only its own, so there may be more
-    workers, and the bytes per iteration tell how many. Raises Contradiction if these match no number of workers.
+    workers, and the bytes per iteration tell how many. Raises ReportContradiction if these match no number of workers.
     """
-    expected, worker_bytes = _input_bytes(listed, rows_per_chunk), _input_bytes(1, rows_per_chunk)
+    expected, worker_bytes = _input_bytes(listed_workers, rows_per_chunk), _input_bytes(1, rows_per_chunk)
     if iteration_bytes.overlaps(expected, expected):
-        return listed
+        return listed_workers
     workers = round(iteration_bytes.value / worker_bytes)
     whole, alone = workers * worker_bytes, iteration_bytes.resolution < worker_bytes
-    if lists_devices and alone and workers > listed and iteration_bytes.overlaps(whole, whole):
+    if lists_devices and alone and workers > listed_workers and iteration_bytes.overlaps(whole, whole):
         return workers
-    rows = f"{listed} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} bytes ({format_bytes(expected)})"
+    rows = f"{listed_workers} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} bytes ({format_bytes(expected)})"
     raise ReportContradiction(iteration_bytes.line, f"the data processed per iteration do not match {rows}")
 
 
-def _check_iteration_count(iterations: int, total: PrintedNumber, iteration_bytes: int, command: str | None) -> None:
-    """Raise Contradiction if the total bytes, or ``--iter`` of the command line, mean another number of iterations."""
+def _check_iteration_count(
+    iterations: int, total_bytes: PrintedNumber, iteration_bytes: int, command: str | None
+) -> None:
+    """Raise ReportContradiction if the total bytes, or ``--iter`` of the command, mean another number of iterations."""
     match = re.search(r"--iter[= ](\d{1,15})\b", command or "", re.ASCII)
     if match is not None and int(match[1]) != iterations:
         wanted = f"--iter requested {int(match[1])}"
         raise ReportContradiction(
-            total.line, f"the text has {iterations} iterations, but {wanted}; the text is truncated"
+            total_bytes.line, f"the text has {iterations} iterations, but {wanted}; the text is truncated"
         )
-    if not total.overlaps(iterations * iteration_bytes, iterations * iteration_bytes):
-        matches = f"the total matches about {total.value / iteration_bytes:.0f} iterations"
-        raise ReportContradiction(total.line, f"{matches}, but the text has {iterations}; it is truncated or damaged")
+    if not total_bytes.overlaps(iterations * iteration_bytes, iterations * iteration_bytes):
+        matches = f"the total matches about {total_bytes.value / iteration_bytes:.0f} iterations"
+        raise ReportContradiction(
+            total_bytes.line, f"{matches}, but the text has {iterations}; it is truncated or damaged"
+        )
 
 
-def _check_report_figures(report: Report) -> None:
-    """Raise Contradiction where a rate does not fit its bytes and seconds, or the run's figures its iterations."""
+def _check_report_figures(report: CudfMergeReport) -> None:
+    """Raise ReportContradiction if a rate is not bytes ÷ seconds, or the run's figures do not match its iterations."""
     for index, iteration in enumerate(report.iterations):
         _check_throughput(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
     _check_throughput("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
@@ -118,11 +124,11 @@ def _check_report_figures(report: Report) -> None:
         raise ReportContradiction(report.bandwidth.line, f"{what} of its iterations ({format_rate(mean)})")
 
 
-def _check_throughput(of_what: str, data: int, wall: PrintedNumber, throughput: PrintedNumber) -> None:
-    fastest = data / wall.low if wall.low > 0 else math.inf
-    if not throughput.overlaps(data / wall.high, fastest):
-        shown, expected = format_rate(throughput.value), format_rate(data / wall.value if wall.value else None)
-        what = f"the throughput of {of_what} ({shown}) is not its data ÷ its wall-clock ({expected})"
+def _check_throughput(subject: str, data_bytes: int, wall: PrintedNumber, throughput: PrintedNumber) -> None:
+    fastest = data_bytes / wall.low if wall.low > 0 else math.inf
+    if not throughput.overlaps(data_bytes / wall.high, fastest):
+        shown, expected = format_rate(throughput.value), format_rate(data_bytes / wall.value if wall.value else None)
+        what = f"the throughput of {subject} ({shown}) is not its data ÷ its wall-clock ({expected})"
         raise ReportContradiction(throughput.line, what)
 
 
@@ -136,7 +142,7 @@ class ReportIteration:
 
 
 @dataclass(frozen=True)
-class Report:
+class CudfMergeReport:
     """The contents of a report of cudf-merge.
 
     `wall`, `bandwidth`, `throughput`: the figures of the whole run. `data_bytes`: the exact bytes of an iteration.
@@ -162,12 +168,12 @@ class Report:
     traceback: str | None
 
 
-def recognise(text: PrintedText) -> int:
-    """Return the number of the title's line; 0 without one."""
-    return next((number for number, line in enumerate(text.bare, 1) if line == TITLE), 0)
+def find_identifying_line(text: PrintedText) -> int:
+    """Return the number of the line with the report's title; 0 without one."""
+    return next((line_number for line_number, line in enumerate(text.bare, 1) if line == TITLE), 0)
 
 
-def read_report(path: Path, content: bytes) -> Report:
+def read_report(path: Path, content: bytes) -> CudfMergeReport:
     """Read and check the report in `content`, the bytes of the file `path`.
 
     Raises UsageError if there is no report, more than one, a part of one, or one that contradicts itself; the message
@@ -186,7 +192,7 @@ def read(text: PrintedText) -> ImportedResult:
         measurements=tuple(_make_iteration_lines(report)),
         command=report.command,
         warnings=tuple(_report_warnings(report)),
-        headline=s.Headline(
+        headline=s.PrintedTotals(
             wall_seconds=report.wall.value,
             wall_resolution_seconds=report.wall.resolution,
             bandwidth_bytes_per_second=report.bandwidth.value,
@@ -199,7 +205,7 @@ def read(text: PrintedText) -> ImportedResult:
 
 
 class _ReportReader:
-    """Collects the facts and rows of a report in one pass over its lines, then checks them against each other."""
+    """Collects the values and rows of a report in one pass over its lines, then checks them against each other."""
 
     def __init__(self, text: PrintedText) -> None:
         self.text = text
@@ -209,44 +215,48 @@ class _ReportReader:
         self.rows: list[ReportIteration] = []
         self.left_out: list[int] = []
 
-    def read(self) -> Report:
+    def read(self) -> CudfMergeReport:
         title = self._title_line_number()
-        for number, line in enumerate(self.text.bare, 1):
+        for line_number, line in enumerate(self.text.bare, 1):
             if line.startswith(_WRONG_RESULT):
-                self.text.refuse(number, f"cudf-merge reports a wrong result: {shorten_line(line)}")
-            if number < title and line.startswith("$ ") and _COMMAND.search(line):
+                self.text.refuse_line(line_number, f"cudf-merge reports a wrong result: {shorten_line(line)}")
+            if line_number < title and line.startswith("$ ") and _COMMAND.search(line):
                 self.command = " ".join(line.removeprefix("$ ").split())
-            elif not line or number == title or _SEPARATOR.fullmatch(line):
+            elif not line or line_number == title or _SEPARATOR.fullmatch(line):
                 continue
-            elif number < title or not self._read_line(number, line, self.text.labels[title - 1]):
-                self.left_out.append(number)
+            elif line_number < title or not self._read_line(line_number, line, self.text.labels[title - 1]):
+                self.left_out.append(line_number)
         return self._build_report()
 
     def _title_line_number(self) -> int:
-        titles = [number for number, line in enumerate(self.text.bare, 1) if line == TITLE]
+        titles = [line_number for line_number, line in enumerate(self.text.bare, 1) if line == TITLE]
         if not titles:
             raise UsageError(
-                f"{self.text.path} is not output of cudf-merge: it has no line {TITLE!r}{self.text.error_clause}"
+                f"{self.text.path} is not output of cudf-merge: it has no line {TITLE!r}{self.text.python_error_clause}"
             )
         if len(titles) > 1:
-            self.text.refuse(titles[1], "a second report begins; put each report into its own file")
+            self.text.refuse_line(titles[1], "a second report begins; put each report into its own file")
         return titles[0]
 
-    def _read_line(self, number: int, line: str, label: str) -> bool:
+    def _read_line(self, line_number: int, line: str, title_label: str) -> bool:
         """Read a line if it belongs to the report; returns whether it does."""
         cells = [cell.strip() for cell in line.split("|")]
-        read = self._reader_of_line(line, cells)
+        read = self._find_line_reader(line, cells)
         if read is None:
             return False
         if len(line) > _LONGEST:
-            self.text.refuse(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
-        own = self.text.labels[number - 1]
-        if own and own.split() != label.split():
-            self.text.refuse(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
-        read(number, line, cells)
+            self.text.refuse_line(
+                line_number, f"the line has {len(line)} characters, more than cudf-merge prints in a line"
+            )
+        own = self.text.labels[line_number - 1]
+        if own and own.split() != title_label.split():
+            self.text.refuse_line(
+                line_number, f"the line begins with {own.strip()!r}, but the title of the report does not"
+            )
+        read(line_number, line, cells)
         return True
 
-    def _reader_of_line(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
+    def _find_line_reader(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
         """The method that reads this line, damaged or not; None if the line is not part of the report."""
         fact, row = _FACT.match(line), _ROW.match(line)
         if fact and ("|" in fact[2] or _NAMES.get(fact[1], fact[1]) not in self.values):
@@ -258,30 +268,32 @@ class _ReportReader:
             return self._read_row
         return None
 
-    def _read_named_value(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_named_value(self, line_number: int, line: str, cells: list[str]) -> None:
         if len(cells) != 2:
-            self.text.refuse(number, f"{line!r} is not a line of the form 'name | value'")
+            self.text.refuse_line(line_number, f"{line!r} is not a line of the form 'name | value'")
         name = _NAMES.get(cells[0], cells[0])
         if name in self.values:
-            self.text.refuse(number, f"{name!r} appears a second time")
-        self.values[name] = number, cells[1]
+            self.text.refuse_line(line_number, f"{name!r} appears a second time")
+        self.values[name] = line_number, cells[1]
 
-    def _read_headings(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_headings(self, line_number: int, line: str, cells: list[str]) -> None:
         if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS or self.header:
             again = "no second line of headings" if self.header else f"the columns {', '.join(_HEADINGS)}"
-            self.text.refuse(number, f"expected {again}, found {line!r}")
-        self.header = number
+            self.text.refuse_line(line_number, f"expected {again}, found {line!r}")
+        self.header = line_number
 
-    def _read_row(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_row(self, line_number: int, line: str, cells: list[str]) -> None:
         if len(cells) != len(_HEADINGS) or not _COUNT.fullmatch(cells[0]):
-            self.text.refuse(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
+            self.text.refuse_line(
+                line_number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput"
+            )
         if int(cells[0]) != len(self.rows):
-            self.text.refuse(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
-        wall = self._parse_value(number, cells[1], parse_time)
-        rates = [self._parse_value(number, cell, parse_rate) for cell in cells[2:]]
+            self.text.refuse_line(line_number, f"expected iteration {len(self.rows)}, found {cells[0]}")
+        wall = self._parse_value(line_number, cells[1], parse_time)
+        rates = [self._parse_value(line_number, cell, parse_rate) for cell in cells[2:]]
         self.rows.append(ReportIteration(wall, *rates))
 
-    def _build_report(self) -> Report:
+    def _build_report(self) -> CudfMergeReport:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
@@ -290,21 +302,21 @@ class _ReportReader:
             self.text.refuse_incomplete("before the first iteration")
         rows = self._read_positive_count("Rows per chunk")
         printed = self._read_positive_count(named) if named != "Device(s)" else self._count_workers_on_devices()
-        iteration_bytes = self._read_value("Data processed per iter", parse_size)
-        total = self._read_value("Total data processed", parse_size)
+        iteration_bytes = self._parse_named_value("Data processed per iter", parse_size)
+        total = self._parse_named_value("Total data processed", parse_size)
         try:
             workers = _count_workers(printed, rows, iteration_bytes, lists_devices=named == "Device(s)")
             data = _input_bytes(workers, rows)
-            report = Report(
+            report = CudfMergeReport(
                 command=self.command,
                 workers=workers,
                 workers_printed=printed,
                 rows_per_chunk=rows,
                 data_bytes=data,
                 fraction=self._read_matching_fraction(),
-                wall=self._read_value("Wall-clock", parse_time),
-                bandwidth=self._read_value("Bandwidth", parse_rate),
-                throughput=self._read_value("Throughput", parse_rate),
+                wall=self._parse_named_value("Wall-clock", parse_time),
+                bandwidth=self._parse_named_value("Bandwidth", parse_rate),
+                throughput=self._parse_named_value("Throughput", parse_rate),
                 iterations=tuple(self.rows),
                 longest=math.floor(total.high / data * (1 + 1e-12)),
                 left_out=tuple(self.left_out),
@@ -314,41 +326,41 @@ class _ReportReader:
             _check_iteration_count(len(self.rows), total, data, self.command)
             _check_report_figures(report)
         except ReportContradiction as error:
-            self.text.refuse(error.line, str(error))
+            self.text.refuse_line(error.line, str(error))
         return report
 
     def _read_positive_count(self, name: str) -> int:
-        number, text = self.values[name]
+        line_number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
-            self.text.refuse(number, f"{name!r} is {text!r}, not a positive whole number")
+            self.text.refuse_line(line_number, f"{name!r} is {text!r}, not a positive whole number")
         return int(text)
 
     def _count_workers_on_devices(self) -> int:
-        number, text = self.values["Device(s)"]
+        line_number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
-            self.text.refuse(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
+            self.text.refuse_line(line_number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
         chunks = self._read_positive_count("Chunks per device") if "Chunks per device" in self.values else 1
         return (text.count(",") + 1) * chunks
 
     def _read_matching_fraction(self) -> float | None:
-        number, text = self.values.get("Row matching fraction", (0, ""))
-        if not number:
+        line_number, text = self.values.get("Row matching fraction", (0, ""))
+        if not line_number:
             return None
         if not re.fullmatch(r"[01](\.\d{1,18})?", text, re.ASCII) or float(text) > 1:
-            self.text.refuse(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
+            self.text.refuse_line(line_number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
         return float(text)
 
-    def _read_value(self, name: str, read: Callable[[str, int], Value]) -> Value:
-        return self._parse_value(*self.values[name], read)
+    def _parse_named_value(self, name: str, parse: Callable[[str, int], Value]) -> Value:
+        return self._parse_value(*self.values[name], parse)
 
-    def _parse_value(self, number: int, text: str, read: Callable[[str, int], Value]) -> Value:
+    def _parse_value(self, line_number: int, text: str, parse: Callable[[str, int], Value]) -> Value:
         try:
-            return read(text, number)
+            return parse(text, line_number)
         except ValueError as error:
-            self.text.refuse(number, str(error))
+            self.text.refuse_line(line_number, str(error))
 
 
-def _make_iteration_lines(report: Report) -> Iterator[s.IterationLine]:
+def _make_iteration_lines(report: CudfMergeReport) -> Iterator[s.IterationLine]:
     for index, iteration in enumerate(report.iterations):
         yield s.IterationLine(
             launch=0,
@@ -362,8 +374,8 @@ def _make_iteration_lines(report: Report) -> Iterator[s.IterationLine]:
         )
 
 
-def _report_warnings(report: Report) -> Iterator[Caution]:
-    """The warnings about an imported report, those about this report before those about every report."""
+def _report_warnings(report: CudfMergeReport) -> Iterator[Caution]:
+    """The warnings about an imported report: first those about this one, then those about every cudf-merge report."""
     printed, counted = report.workers_printed, len(report.iterations)
     if report.workers != printed:
         what = f"the imported output lists {printed} workers, but has the data of {report.workers}"

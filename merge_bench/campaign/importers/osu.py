@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.campaign.importers import ImportedResult, Importer
-from merge_bench.campaign.printed_text import PrintedText, error_warning, left_out_warning
+from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.records import schema as s
 
@@ -57,8 +57,11 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 
 
 @dataclass
-class _Table:
-    """The table of one test; `columns`: their names without blanks, in lower case; `number`: of the title's line."""
+class _TestTable:
+    """The table of one OSU test.
+
+    `columns`: names of the columns without blanks, in lower case; `number`: the number of the line with the title.
+    """
 
     number: int
     test: str
@@ -70,13 +73,13 @@ class _Table:
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
 
 
-def recognise(text: PrintedText) -> int:
-    """Return the number of the line of the first title; 0 without one."""
-    return next((number for number, line in enumerate(text.bare, 1) if _TITLE.fullmatch(line)), 0)
+def find_identifying_line(text: PrintedText) -> int:
+    """Return the number of the line with the first title of a test; 0 without one."""
+    return next((line_number for line_number, line in enumerate(text.bare, 1) if _TITLE.fullmatch(line)), 0)
 
 
 def read(text: PrintedText) -> ImportedResult:
-    """Read the tables in `text`, of one test or of several; raises UsageError if one is cut, or there twice."""
+    """Read the tables of one OSU test or of several; raises UsageError if a table is cut, or there twice."""
     tables, used = _read_tables(text)
     if not tables:
         text.refuse_incomplete("and has no title such as '# OSU MPI Latency Test v7.5'")
@@ -93,48 +96,48 @@ def read(text: PrintedText) -> ImportedResult:
         plan={"probe": IMPORTER.name, "launches": 1, "tests": [table.test for table in tables]},
         measurements=lines,
         command=command,
-        variables=text.settings(command),
-        warnings=(*error_warning(text), *left_out_warning(text, used)),
+        variables=text.library_variables(command),
+        warnings=(*program_error_warning(text), *unread_lines_warning(text, used)),
     )
 
 
-def _read_tables(text: PrintedText) -> tuple[list[_Table], set[int]]:
-    """The tables of the text, and the numbers of their lines."""
-    tables: list[_Table] = []
+def _read_tables(text: PrintedText) -> tuple[list[_TestTable], set[int]]:
+    """Return the tables of the text, and the numbers of the lines that belong to them."""
+    tables: list[_TestTable] = []
     used: set[int] = set()
     within = False  # whether the lines before can be rows of the last table
-    for number, line in enumerate(text.bare, 1):
+    for line_number, line in enumerate(text.bare, 1):
         table = tables[-1] if tables else None
         if title := _TITLE.fullmatch(line):
-            new = _start_table(number, title, text.labels[number - 1])
+            new = _start_table(line_number, title, text.labels[line_number - 1])
             if any((new.test, new.device) == (other.test, other.device) for other in tables):
-                text.refuse(number, f"a second {new.test} begins; put each run into its own file")
+                text.refuse_line(line_number, f"a second {new.test} begins; put each run into its own file")
             tables.append(new)
             within = True
-        elif table is None or not within or text.labels[number - 1].split() not in (table.label, []):
+        elif table is None or not within or text.labels[line_number - 1].split() not in (table.label, []):
             continue
         elif (size := _SIZE.match(line)) and not table.columns:
-            table.columns = _read_columns(text, number, line[size.end() :])
+            table.columns = _read_column_names(text, line_number, line[size.end() :])
         elif _OWN.match(line):
-            table.memory = _memory_of_buffers(line, table)
+            table.memory = _read_buffer_memory(line, table)
         elif line.startswith("#") and table.rows:
             within = False
             continue
-        elif not table.columns or not _read_row(text, number, line, table):
+        elif not table.columns or not _read_row(text, line_number, line, table):
             continue
-        used.add(number)
+        used.add(line_number)
     return tables, used
 
 
-def _start_table(number: int, title: re.Match[str], label: str) -> _Table:
+def _start_table(line_number: int, title: re.Match[str], label: str) -> _TestTable:
     api = _API.match(title["title"])
     device = ((api and api["device"]) or "").lower()
     test = _TESTS.get(title["title"][api.end() :] if api else "", title["title"])
-    return _Table(number, test, title["version"], device, label.split(), memory=device or "host")
+    return _TestTable(line_number, test, title["version"], device, label.split(), memory=device or "host")
 
 
-def _memory_of_buffers(line: str, table: _Table) -> str:
-    """The memory of the messages: of both sides, or ``cuda to host``."""
+def _read_buffer_memory(line: str, table: _TestTable) -> str:
+    """Return the kind of memory of the messages, such as ``host``, or ``cuda to host`` if both sides differ."""
     buffers = _BUFFERS.search(line)
     if buffers is None:
         return table.memory
@@ -142,50 +145,50 @@ def _memory_of_buffers(line: str, table: _Table) -> str:
     return " to ".join(dict.fromkeys(names[side] for side in buffers.groups()))
 
 
-def _read_columns(text: PrintedText, number: int, heading: str) -> list[str]:
+def _read_column_names(text: PrintedText, line_number: int, heading: str) -> list[str]:
     columns = [column.replace(" ", "").lower() for column in _COLUMN.findall(heading)]
     if not columns or _COLUMN.sub("", heading).strip():
-        text.refuse(number, f"the columns {heading.strip()!r} are not those of an OSU benchmark")
+        text.refuse_line(line_number, f"the columns {heading.strip()!r} are not those of an OSU benchmark")
     if not {*_SECONDS, *_RATES} & {*columns}:
-        text.refuse(number, f"none of the columns {heading.strip()!r} is a latency or a bandwidth")
+        text.refuse_line(line_number, f"none of the columns {heading.strip()!r} is a latency or a bandwidth")
     return columns
 
 
-def _read_row(text: PrintedText, number: int, line: str, table: _Table) -> bool:
-    """Add the row of a line to the table; returns whether it is one."""
+def _read_row(text: PrintedText, line_number: int, line: str, table: _TestTable) -> bool:
+    """Add the row that a line contains to the table; returns whether the line is a row."""
     size, *cells = line.split() or [""]
     if not _COUNT.fullmatch(size) or not all(map(_CELL.fullmatch, cells)):
         return False
     last = int(table.rows[-1][1][0]) if table.rows else -1
     if int(size) <= last:
         if len(cells) == len(table.columns):
-            text.refuse(number, f"expected a size above {last}, found {size}; put each run into its own file")
+            text.refuse_line(line_number, f"expected a size above {last}, found {size}; put each run into its own file")
         return False  # a number of another program
-    if len(cells) != len(table.columns) or not all(map(_is_whole, table.columns, cells)):
-        text.refuse(number, f"{line!r} is not a whole row of {table.test}; the text is cut or damaged")
-    table.rows.append((number, [size, *cells]))
+    if len(cells) != len(table.columns) or not all(map(_is_uncut_cell, table.columns, cells)):
+        text.refuse_line(line_number, f"{line!r} is not a whole row of {table.test}; the text is cut or damaged")
+    table.rows.append((line_number, [size, *cells]))
     return True
 
 
-def _is_whole(column: str, cell: str) -> bool:
-    """Whether a cell was not cut; numbers but those of iterations have two decimals, or three."""
+def _is_uncut_cell(column: str, cell: str) -> bool:
+    """Whether a cell is whole: counts have no decimals, other numbers two or three."""
     decimals = len(cell.partition(".")[2])
     return decimals == 0 if column in ("iterations", "validation") else decimals in (2, 3) or cell == "-"
 
 
-def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Sequence[s.ProbeLine]:
+def _make_probe_lines(text: PrintedText, table: _TestTable, ranks: int | None) -> Sequence[s.ProbeLine]:
     version = f" {table.version}" if table.version else ""
-    ucx = text.ucx.version
+    ucx = text.ucx_log.version
     lines = []
-    for number, (size, *cells) in table.rows:
+    for line_number, (size, *cells) in table.rows:
         row = dict(zip(table.columns, cells, strict=True))
         if row.get("validation") == "Fail":
-            text.refuse(number, f"{table.test} reports a wrong result for messages of {size} bytes")
+            text.refuse_line(line_number, f"{table.test} reports a wrong result for messages of {size} bytes")
         seconds, least, most = (
             None if micros is None else micros / 1e6
-            for micros in (_first_number(row, names) for names in (_SECONDS, _LEAST, _MOST))
+            for micros in (_first_column_number(row, names) for names in (_SECONDS, _LEAST, _MOST))
         )
-        rate, messages = _first_number(row, _RATES), _first_number(row, ("messages/s",))
+        rate, messages = _first_column_number(row, _RATES), _first_column_number(row, ("messages/s",))
         iterations = row.get("iterations")
         lines.append(
             s.ProbeLine(
@@ -198,8 +201,8 @@ def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Se
                 memory=table.memory,
                 size=int(size),
                 iterations=int(iterations) if iterations is not None else None,
-                selected=list(text.ucx.lanes),
-                requested=transport_settings(text.ucx.variables),
+                selected=list(text.ucx_log.lanes),
+                requested=transport_settings(text.ucx_log.variables),
                 seconds=seconds,
                 seconds_min=least,
                 seconds_max=most,
@@ -210,7 +213,7 @@ def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Se
     return lines
 
 
-def _first_number(values: dict[str, str], names: Sequence[str]) -> float | None:
-    """The number of the first of these columns that the table has; None without one."""
-    text = next((values[name] for name in names if name in values), None)
+def _first_column_number(row: dict[str, str], column_names: Sequence[str]) -> float | None:
+    """Return the number in the first of these columns that the row has; None if it has none of them."""
+    text = next((row[name] for name in column_names if name in row), None)
     return float(text) if text is not None and text not in ("-", "Pass", "Fail") else None

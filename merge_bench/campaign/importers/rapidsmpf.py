@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from merge_bench.campaign.importers import ImportedResult, Importer
-from merge_bench.campaign.printed_numbers import parse_printed_number, parse_rate, parse_size
-from merge_bench.campaign.printed_text import PrintedText, error_warning, left_out_warning
+from merge_bench.campaign.printed_numbers import PrintedNumber, parse_printed_number, parse_rate, parse_size
+from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import WALL
@@ -55,8 +55,8 @@ _BYTES, _SECONDS = "B", "s"
 
 
 @dataclass
-class _Rank:
-    """What one rank printed. `runs`: whether each was a warm-up, its seconds and its figures, in SI units."""
+class _RankOutput:
+    """The output of one rank. `runs`: whether each was a warm-up, its seconds, and its figures in SI units by name."""
 
     runs: list[tuple[bool, float, dict[str, float]]] = field(default_factory=list)
     means: tuple[float, dict[str, float]] | None = None
@@ -64,35 +64,40 @@ class _Rank:
 
 
 @dataclass
-class _Output:
-    """What all ranks printed; `units`: of the figures and statistics by name; `counts`: options ``-r`` and ``-w``."""
+class _ProgramOutput:
+    """The output of all ranks.
 
-    ranks: dict[int, _Rank] = field(default_factory=dict)
+    `units`: units of the figures and statistics by name; `counts`: the numbers of runs by option, ``r`` and ``w``.
+    """
+
+    ranks: dict[int, _RankOutput] = field(default_factory=dict)
     units: dict[str, str | None] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     first: int = 0
 
 
-def recognise(text: PrintedText) -> int:
-    """Return the number of the first line with a time or a statistic, 1 for JSON; 0 if there is none."""
+def find_identifying_line(text: PrintedText) -> int:
+    """Return the number of the first line with a time or a statistic, 1 for a JSON file; 0 if there is none."""
     if text.lines[0].startswith("{"):
         return int(any(line.startswith('"statistics":') for line in text.lines[:3]))
-    for number, line in enumerate(text.bare, 1):
+    for line_number, line in enumerate(text.bare, 1):
         line = _LOGGER.sub("", line, count=1)
         if _HEADER.fullmatch(line) or (_RUN.fullmatch(line) and "throughput: " in line):
-            return number
+            return line_number
     return 0
 
 
 def read(text: PrintedText) -> ImportedResult:
-    """Read the runs and statistics; raises UsageError if they are cut, or those of two programs."""
+    """Read the runs and statistics; raises UsageError if the text is cut, or of two programs."""
     output = _read_json(text) if text.lines[0].startswith("{") else _read_output(text)
     iterations = _make_iterations(text, output)
     units = {WALL: _SECONDS} | output.units
-    metrics = [{"name": name, "unit": unit, "better": _better(name)} for name, unit in units.items()]
+    metrics = [{"name": name, "unit": unit, "better": _better_direction(name)} for name, unit in units.items()]
     command = text.find_command(r"\bbench_\w+|rapidsmpf", output.first)
-    warnings = [*error_warning(text), *left_out_warning(text, output.used)] if text.json is None else []
+    warnings = (
+        [*program_error_warning(text), *unread_lines_warning(text, output.used)] if text.json_document is None else []
+    )
     if not any(rank.runs for rank in output.ranks.values()):
         mean = any(rank.means for rank in output.ranks.values())
         warnings.append(Caution("imported-means", _ONLY_MEANS) if mean else Caution("imported-wall", _NO_WALL))
@@ -103,114 +108,123 @@ def read(text: PrintedText) -> ImportedResult:
         plan={"command": {"argv": [IMPORTER.name], "metrics": metrics}, "launches": 1},
         measurements=iterations,
         command=command,
-        variables=text.settings(command),
+        variables=text.library_variables(command),
         warnings=tuple(warnings),
     )
 
 
-def _better(name: str) -> str:
+def _better_direction(name: str) -> str:
     return "more" if name.endswith(("throughput", "comm")) else "less"
 
 
-def _read_output(text: PrintedText) -> _Output:
-    output, rank = _Output(), 0
-    for number, line in enumerate(text.bare, 1):
+def _read_output(text: PrintedText) -> _ProgramOutput:
+    output, rank = _ProgramOutput(), 0
+    for line_number, line in enumerate(text.bare, 1):
         if logger := _LOGGER.match(line):
             rank, line = int(logger["rank"] or 0), line[logger.end() :]
         elif header := _RANK.fullmatch(line):
             rank = int(header["rank"])
         if run := _RUN.fullmatch(line):
-            _read_run(text, number, run, output, rank)
+            _read_run(text, line_number, run, output, rank)
         elif count := _COUNT.fullmatch(line):
             if count["option"] in output.counts:
-                text.refuse(number, "a second run begins; put each run into its own file")
+                text.refuse_line(line_number, "a second run begins; put each run into its own file")
             output.counts[count["option"]] = int(count["count"])
         elif entry := _ENTRY.fullmatch(line):
-            _read_statistic(text, number, entry, output, rank)
+            _read_statistic(text, line_number, entry, output, rank)
         elif not _HEADER.fullmatch(line) and not _RANK.fullmatch(line) and not _OWN.fullmatch(line):
             continue
-        output.first = output.first or number
-        output.used.add(number)
+        output.first = output.first or line_number
+        output.used.add(line_number)
     if not any(rank.runs or rank.means or rank.statistics for rank in output.ranks.values()):
         text.refuse_incomplete("and has neither a line 'elapsed: …' or 'means: …' nor a statistic")
-    _check_runs(text, output)
+    _refuse_missing_runs(text, output)
     return output
 
 
-def _read_run(text: PrintedText, number: int, line: re.Match[str], output: _Output, rank: int) -> None:
-    own = output.ranks.setdefault(rank, _Rank())
+def _read_run(text: PrintedText, line_number: int, line: re.Match[str], output: _ProgramOutput, rank: int) -> None:
+    own = output.ranks.setdefault(rank, _RankOutput())
     if own.means is not None:
-        text.refuse(number, f"a second run of rank {rank} begins; put each run into its own file")
+        text.refuse_line(line_number, f"a second run of rank {rank} begins; put each run into its own file")
     try:
-        seconds = parse_printed_number(line["time"], number, _TIMES, "time").value
+        seconds = parse_printed_number(line["time"], line_number, _TIMES, "time").value
         figures: dict[str, float] = {}
         for part in (line["figures"] or "").split(" | "):
             name, _, value = part.partition(": ")
             if value and not value.isdecimal():
-                name, unit, figure = _parse_figure(name, value, number)
+                name, unit, figure = _parse_rate_or_size(name, value, line_number)
                 figures[name], output.units[name] = figure, unit
     except ValueError as error:
-        text.refuse(number, f"{error}; the text is cut or damaged")
+        text.refuse_line(line_number, f"{error}; the text is cut or damaged")
     if line["what"] == "means":
         own.means = seconds, figures
     else:
         own.runs.append((line["warmup"] is not None, seconds, figures))
 
 
-def _parse_figure(name: str, value: str, number: int) -> tuple[str, str, float]:
-    """The name, the unit and the number of a rate or a size; raises ValueError if it is neither."""
+def _parse_rate_or_size(name: str, value: str, line_number: int) -> tuple[str, str, float]:
+    """Return the name, the unit and the number of a rate or a size; raises ValueError if `value` is neither."""
     name, value = name.replace(" ", "-"), value.removesuffix(" (avg)")
-    if _better(name) == "more":
-        return name, "B/s", parse_rate(value, number).value
-    return name, _BYTES, parse_size(value, number).value
+    if _better_direction(name) == "more":
+        return name, "B/s", parse_rate(value, line_number).value
+    return name, _BYTES, parse_size(value, line_number).value
 
 
-def _read_statistic(text: PrintedText, number: int, entry: re.Match[str], output: _Output, rank: int) -> None:
+def _read_statistic(
+    text: PrintedText, line_number: int, entry: re.Match[str], output: _ProgramOutput, rank: int
+) -> None:
     name, value = entry["name"], entry["text"]
     if value == "No data collected":
         return
-    own = output.ranks.setdefault(rank, _Rank()).statistics
-    figures = _parse_statistic(name, value, number, last=not any(text.bare[number:]))
+    own = output.ranks.setdefault(rank, _RankOutput()).statistics
+    figures = _parse_statistic(name, value, line_number, is_last_line=not any(text.bare[line_number:]))
     if figures is None:
-        text.refuse(number, f"{value!r} is not the value of a statistic; the text is cut or damaged")
+        text.refuse_line(line_number, f"{value!r} is not the value of a statistic; the text is cut or damaged")
     for key, (figure, unit) in figures.items():
         if key in own:
-            text.refuse(number, f"the statistic {name} of rank {rank} is there twice; put each run into its own file")
+            text.refuse_line(
+                line_number, f"the statistic {name} of rank {rank} is there twice; put each run into its own file"
+            )
         own[key], output.units[key] = figure, unit
 
 
-def _parse_statistic(name: str, text: str, number: int, *, last: bool) -> dict[str, tuple[float, str | None]] | None:
-    """The values of a statistic with their units, under the names that its JSON has; None if the text is none.
+def _parse_statistic(
+    name: str, text: str, line_number: int, *, is_last_line: bool
+) -> dict[str, tuple[float, str | None]] | None:
+    """Return the values of a statistic with their units, under the names of its JSON; None if `text` is no statistic.
 
-    `last`: nothing is below, so that what can be the beginning of a longer form may have been cut.
+    `is_last_line`: no line follows, so what can be the beginning of a longer form may have been cut.
     """
-    if (form := _PLAIN.fullmatch(text)) and not last:
+    if (form := _PLAIN.fullmatch(text)) and not is_last_line:
         return {name: (float(form["value"]), None)}
     rate = _OF_MEMORY.fullmatch(text)
     form = rate or _QUANTITY.fullmatch(text)
-    if form is None or (rate and last and not rate["delay"]):
+    if form is None or (rate and is_last_line and not rate["delay"]):
         return None
     try:
-        value, unit = parse_size(form["value"], number).value, _BYTES
+        value, unit = parse_size(form["value"], line_number).value, _BYTES
     except ValueError:
         try:
-            value, unit = _parse_time(form["value"], number).value, _SECONDS
+            value, unit = _parse_duration(form["value"], line_number).value, _SECONDS
         except ValueError:
             return None
     if not rate:
         return {name: (value, unit)}
     try:
-        return {f"{name}-bytes": (value, unit), f"{name}-time": (_parse_time(rate["time"], number).value, _SECONDS)}
+        return {
+            f"{name}-bytes": (value, unit),
+            f"{name}-time": (_parse_duration(rate["time"], line_number).value, _SECONDS),
+        }
     except ValueError:
         return None
 
 
-def _parse_time(text: str, number: int) -> Any:
-    return parse_printed_number(text, number, _TIMES, "time")
+def _parse_duration(text: str, line_number: int) -> PrintedNumber:
+    return parse_printed_number(text, line_number, _TIMES, "time")
 
 
-def _check_runs(text: PrintedText, output: _Output) -> None:
-    """Refuse a text in which runs of a rank are missing."""
+def _refuse_missing_runs(text: PrintedText, output: _ProgramOutput) -> None:
+    """Refuse a text in which a rank has fewer runs than the others, or than the options say."""
     counts = {rank: len(own.runs) for rank, own in output.ranks.items() if own.runs or own.means}
     expected = output.counts.get("r", 0) + output.counts.get("w", 0)
     for rank, runs in counts.items():
@@ -220,8 +234,8 @@ def _check_runs(text: PrintedText, output: _Output) -> None:
             text.refuse_incomplete(f"and has no line 'means: …' of rank {rank}")
 
 
-def _make_iterations(text: PrintedText, output: _Output) -> list[s.IterationLine]:
-    """One iteration for each run, or one with the means, or one with statistics alone."""
+def _make_iterations(text: PrintedText, output: _ProgramOutput) -> list[s.IterationLine]:
+    """Make one record for each run; else one with the means, or one with the statistics alone."""
     statistics: dict[str, float] = {}
     for own in output.ranks.values():
         for name, value in own.statistics.items():
@@ -250,24 +264,24 @@ def _make_iterations(text: PrintedText, output: _Output) -> list[s.IterationLine
     ]
 
 
-def _read_json(text: PrintedText) -> _Output:
-    document = text.json
+def _read_json(text: PrintedText) -> _ProgramOutput:
+    document = text.json_document
     if document is None:
         text.refuse_incomplete("and is not one whole JSON document")
     statistics = document.get("statistics")
     if not isinstance(statistics, dict) or not statistics:
         text.refuse_incomplete("and its JSON document has no statistics")
-    rank = _Rank()
+    rank = _RankOutput()
     for name, entry in statistics.items():
         value: Any = entry.get("value") if isinstance(entry, Mapping) else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not -1e300 < value < 1e300:
-            text.refuse(1, f"the statistic {name!r} of the JSON document has no number")
+            text.refuse_line(1, f"the statistic {name!r} of the JSON document has no number")
         rank.statistics[name] = float(value)
-    return _Output(ranks={0: rank}, units={name: _unit_by_name(name) for name in rank.statistics}, first=1)
+    return _ProgramOutput(ranks={0: rank}, units={name: _unit_of_statistic(name) for name in rank.statistics}, first=1)
 
 
-def _unit_by_name(name: str) -> str | None:
-    """The unit of a statistic in JSON, which has none: bytes, seconds, or None if its name does not say."""
+def _unit_of_statistic(name: str) -> str | None:
+    """The unit of a statistic by its name, as JSON has no units: bytes, seconds, or None if the name does not say."""
     if name.endswith(("-bytes", "-payload-send", "-payload-recv")):
         return _BYTES
     return _SECONDS if name.endswith(("-time", "-delay")) or name.startswith("event-loop-") else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.plan import Plan
-from merge_bench.records.schema import SizeRange
+from merge_bench.records.schema import UcxProtocolRange
 
 ORPHANED_SECONDS = 60.0
 """Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
@@ -200,7 +200,7 @@ class Exchange(ABC):
         """The effective UCX settings under their full names; empty without UCX."""
         return {}
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def endpoints(self) -> dict[int, tuple[list[str], list[UcxProtocolRange]]]:
         """For each peer the lanes that UCX selected, and the protocols of messages by size; empty without UCX."""
         return {}
 

@@ -37,7 +37,7 @@ from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer, PendingMessage
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
-from merge_bench.records.schema import SizeRange
+from merge_bench.records.schema import UcxProtocolRange
 from merge_bench.units import plural_noun
 
 PLANE = DataPlane(
@@ -178,7 +178,7 @@ class UcxExchange(Exchange):
             raise
         return flight
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def endpoints(self) -> dict[int, tuple[list[str], list[UcxProtocolRange]]]:
         texts = {peer: describe_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
         return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
@@ -365,11 +365,11 @@ def describe_endpoint(handle: int) -> str:
         return file.read()
 
 
-def parse_size_ranges(text: str) -> list[SizeRange]:
+def parse_size_ranges(text: str) -> list[UcxProtocolRange]:
     """The protocol of each range of sizes: of the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or of
     the thresholds that older ones print.
     """
-    ranges: list[SizeRange] = []
+    ranges: list[UcxProtocolRange] = []
     memory: str | None = None
     for line in text.splitlines():
         title = _TITLE.search(line)
@@ -385,7 +385,7 @@ def parse_size_ranges(text: str) -> list[SizeRange]:
         if memory is not None:
             first, protocol = _parse_size(row["first"]) or 0, row["protocol"]
             ranges.append(
-                SizeRange(
+                UcxProtocolRange(
                     memory=memory,
                     first_bytes=first,
                     last_bytes=_parse_size(row["last"]) if row["last"] else first,
@@ -408,14 +408,14 @@ def _parse_size(text: str) -> int | None:
     return int(size[1]) * _UNITS[size[2]] if size else None
 
 
-def _parse_thresholds(text: str) -> Iterator[SizeRange]:
+def _parse_thresholds(text: str) -> Iterator[UcxProtocolRange]:
     """The ranges of protocols v1, from ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
     for at in range(1, len(parts) - 1, 2):
         last = _parse_size(parts[at + 1])
         names = parts[at].strip("<>").split("/")
-        yield SizeRange(
+        yield UcxProtocolRange(
             memory="host",
             first_bytes=_parse_size(parts[at - 1]) or 0,
             last_bytes=None if last is None else last - 1,

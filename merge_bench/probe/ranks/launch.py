@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merge_bench.campaign import Progress
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_variables
 from merge_bench.cluster.host_check import check_ucx_folder, unusable_rdma_port_warnings
@@ -40,7 +40,7 @@ class RankSession:
     end of a sentence: part of error messages.
     """
 
-    def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:
+    def __init__(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch: int) -> None:
         self.job, self.writer, self.progress, self.launch = job, writer, progress, launch
         self.plan, self.settings = job.prepared.plan, job.prepared.settings
         self.hosts = mpirun.rank_counts_by_host(self.plan, self.settings)
@@ -58,10 +58,10 @@ class RankSession:
         with signals.defer_interruption():
             self._scratch = supervisor.make_scratch_folder()
 
-    def find_cause(self, error: Exception) -> None:
+    def find_process_failure(self, error: Exception) -> None:
         """Return None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
-    def end(self, *, succeeded: bool) -> None:
+    def end_processes(self, *, succeeded: bool) -> None:
         """End all ranks, and remove the scratch folder."""
         self.progress.show_phase("stopping the ranks")
         for ranks in self._ranks:
@@ -171,7 +171,7 @@ class RankSession:
 
     def warn(self, caution: Caution) -> None:
         """Write a warning about this launch to the records."""
-        self.writer.write(WarningLine.of(caution, self.launch))
+        self.writer.write(WarningLine.from_caution(caution, self.launch))
 
     def make_line(
         self, method: str, selected: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any

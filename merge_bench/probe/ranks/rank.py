@@ -158,7 +158,7 @@ class Rank:
         mpi = " ".join(parse_mpi_release(text) or (text.partition("\n")[0],))
         host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
         description = RankDescription(
-            worker=Worker.of(self.rank, f"rank-{self.rank}", host_facts),
+            worker=Worker.from_process_facts(self.rank, f"rank-{self.rank}", host_facts),
             host_number=self.host_number,
             network=network.describe_network(self._interface) if self._interface else None,
         )

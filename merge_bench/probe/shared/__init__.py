@@ -17,12 +17,12 @@ from merge_bench.config.options import RunOptions
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.campaign import Progress
+    from merge_bench.campaign import ProgressDisplay
     from merge_bench.campaign.make_plan import PlannedRun
-    from merge_bench.campaign.planned_launches import Job
+    from merge_bench.campaign.planned_launches import PlannedLaunch
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import MpiInstallation
-    from merge_bench.records.campaign import LaunchRange, Row
+    from merge_bench.records.campaign import MedianAndRange, ProbeRow
     from merge_bench.records.writer import CampaignWriter
 
 
@@ -43,12 +43,12 @@ class RowQuantity:
     field: str
     less_is_better: bool = False
 
-    def value_range(self, row: Row | None) -> LaunchRange | None:
+    def value_range(self, row: ProbeRow | None) -> MedianAndRange | None:
         """Return the range of this quantity in a row, in the displayed unit; None if it was not measured."""
-        from merge_bench.records.campaign import LaunchRange
+        from merge_bench.records.campaign import MedianAndRange
 
-        value: LaunchRange | None = getattr(row, self.field) if row is not None else None
-        return value and LaunchRange(value.median / self.scale, value.low / self.scale, value.high / self.scale)
+        value: MedianAndRange | None = getattr(row, self.field) if row is not None else None
+        return value and MedianAndRange(value.median / self.scale, value.low / self.scale, value.high / self.scale)
 
 
 ONE_WAY = RowQuantity("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)
@@ -127,11 +127,13 @@ class Probe:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
         return None
 
-    def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def launch(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int) -> int:
         """Start a Dask cluster for launch number `index`, measure, end the cluster, and return the exit status."""
         from merge_bench.campaign.launch import make_launch
 
-        return make_launch(job, writer, progress, index, self.measure, merges=False, exchange=self.exchange)
+        return make_launch(
+            job, writer, progress, index, self.measure, load_merge_libraries=False, exchange=self.exchange
+        )
 
     def measure(self, session: Any) -> None:
         """Measure between the start and the end of a launch, and record the rows.
@@ -181,7 +183,7 @@ class MpirunProbe(Probe):
         )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
-    def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def launch(self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int) -> int:
         """Start ranks for launch number `index`, measure, end the ranks, and return the exit status."""
         from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.probe.ranks.launch import RankSession

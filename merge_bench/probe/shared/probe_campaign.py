@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
+from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.make_plan import SWEPT, PlannedRun, refuse_launches_of_running_cluster
 from merge_bench.campaign.planned_launches import (
-    Job,
     LaunchTimeEstimator,
-    add_config,
+    PlannedLaunch,
+    append_config_record,
     make_campaign_line,
     make_config_record,
     order_runs_in_blocks,
@@ -37,7 +37,7 @@ RULE = "as measured on two cores"
 
 def plan_probe_campaign(
     probe: Probe, configs: Sequence[str | None], options: RunOptions
-) -> tuple[CampaignLine, list[Job]]:
+) -> tuple[CampaignLine, list[PlannedLaunch]]:
     """Read every config, and return the campaign line of the records and the planned launches of a probe.
 
     Each config (None: the built-in defaults) gets 3 launches, or 1 on a running cluster. `options`: options of the
@@ -52,9 +52,9 @@ def plan_probe_campaign(
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = plan_runs(name, options, with_engine, several=SWEPT if probe.sweeps else ("ucx",))
+        variants = plan_runs(name, options, with_engine, allowed_several=SWEPT if probe.sweeps else ("ucx",))
         for alike in _variants_by_ucx(variants):
-            add_config(lines, _config_record(alike[0], len(configs), several=len(alike) < len(variants)))
+            append_config_record(lines, _config_record(alike[0], len(configs), several=len(alike) < len(variants)))
             for sized, part in itertools.product(alike, probe.parts):
                 planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
                 ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
@@ -67,7 +67,7 @@ def plan_probe_campaign(
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
     jobs = [
-        Job(planned_run, line.name, plans.index(plan), block)
+        PlannedLaunch(planned_run, line.name, plans.index(plan), block)
         for block, (planned_run, line, plan) in order_runs_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
     ]
     keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
@@ -99,19 +99,19 @@ def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[s
     return {"probe": probe.name, **part.describe(), **workers, **ucx}
 
 
-def _probe_part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
+def _probe_part_of_job(probe: Probe, head: CampaignLine, job: PlannedLaunch) -> Probe:
     """Return the one of ``probe.parts`` that the launch `job` measures, by the job's plan in `head`."""
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
 
-def _launch_label(head: CampaignLine, job: Job) -> str:
+def _launch_label(head: CampaignLine, job: PlannedLaunch) -> str:
     """Return the name of a launch in progress messages: config, and backend and number of workers if they vary."""
     plan = head.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
-def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> LaunchTimeEstimator:
+def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[PlannedLaunch]) -> LaunchTimeEstimator:
     """Return the expected time of the launches, from earlier launches or as the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
@@ -122,7 +122,7 @@ def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]
     )
 
 
-def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> str:
+def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[PlannedLaunch]) -> str:
     """Return the text of ``--dry-run``: what the launches of each config start, their expected time and order."""
     lines: list[str] = []
     for run in head.runs:
@@ -136,16 +136,16 @@ def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> s
 def run_probe_campaign(
     probe: Probe,
     head: CampaignLine,
-    jobs: Sequence[Job],
-    progress: Progress,
+    jobs: Sequence[PlannedLaunch],
+    progress: ProgressDisplay,
     *,
     fresh: bool = False,
-    caller: Caller = UNTOUCHED,
+    caller: CallingProgram = UNTOUCHED,
     wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:
     """Run a probe's campaign, or resume it unless `fresh`, and return its folder and the exit status."""
 
-    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+    def launch(job: PlannedLaunch, writer: CampaignWriter, index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
         return _probe_part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
@@ -160,5 +160,5 @@ def run_probe_campaign(
         resume=not fresh,
         caller=caller,
         wait_for_quiet=wait_for_quiet,
-        expected=expected_campaign_time(probe, head, jobs),
+        time_estimator=expected_campaign_time(probe, head, jobs),
     )

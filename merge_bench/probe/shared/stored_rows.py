@@ -36,7 +36,7 @@ from merge_bench.probe.shared import (
     test_kind_by_name,
 )
 from merge_bench.records import ONE_HOST, TWO_HOSTS
-from merge_bench.records.campaign import FROM_FILE, Campaign, Row, make_probe_rows
+from merge_bench.records.campaign import FROM_FILE, Campaign, ProbeRow, make_probe_rows
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
@@ -53,14 +53,14 @@ _ROWS = {
 }
 
 
-def row_test_kind(row: Row) -> str:
+def row_test_kind(row: ProbeRow) -> str:
     """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, `ALL_TO_ALL`, …"""
     probe = probes().get(row.probe)
     unknown = OPERATION if row.probe in importers() else LATENCY_TEST
     return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else unknown)
 
 
-def row_quantity(row: Row) -> RowQuantity:
+def row_quantity(row: ProbeRow) -> RowQuantity:
     """Return the quantity of a row that charts show."""
     kind, probe = row_test_kind(row), probes().get(row.probe)
     if kind == OPERATION:
@@ -68,7 +68,7 @@ def row_quantity(row: Row) -> RowQuantity:
     return MEASURES.get(kind, probe.latency if probe else ONE_WAY)
 
 
-def row_quantities(row: Row) -> tuple[RowQuantity, ...]:
+def row_quantities(row: ProbeRow) -> tuple[RowQuantity, ...]:
     """Return the quantities of a row that tables show; ratios are those of the first one."""
     kind = row_test_kind(row)
     if kind == PING_PONG:
@@ -78,14 +78,14 @@ def row_quantities(row: Row) -> tuple[RowQuantity, ...]:
     return (row_quantity(row),)
 
 
-def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
+def sorted_campaign_rows(campaign: Campaign) -> list[ProbeRow]:
     """Return the rows of a campaign by config, in the order of the command line: the baseline first.
 
     Rows of all-to-all then by number of ranks, and the data plane of merges before MPI.
     """
     order = [config.name for config in campaign.head.configs]
 
-    def place(row: Row) -> tuple[int, int, bool, str]:
+    def place(row: ProbeRow) -> tuple[int, int, bool, str]:
         config = order.index(row.config) if row.config in order else len(order)
         if row_test_kind(row) != ALL_TO_ALL:
             return config, 0, False, ""
@@ -94,11 +94,11 @@ def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
     return sorted(make_probe_rows(campaign), key=place)
 
 
-def newest_ucx_latency_rows(results: Path) -> list[Row]:
+def newest_ucx_latency_rows(results: Path) -> list[ProbeRow]:
     """Return the rows of the test tag_lat in this host's newest `probe p2p` in a results folder; [] without one."""
     this_host = socket.gethostname()
-    folders = ResultsFolder(results).newest(
-        lambda head: head.host == this_host, names=lambda name: "-probe-p2p-" in name
+    folders = ResultsFolder(results).find_newest_results(
+        lambda head: head.driver_host == this_host, is_wanted_name=lambda name: "-probe-p2p-" in name
     )
     for folder, _ in folders:
         with contextlib.suppress(UsageError):
@@ -108,7 +108,7 @@ def newest_ucx_latency_rows(results: Path) -> list[Row]:
     return []
 
 
-def rows_with_campaigns(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, Row]]:
+def rows_with_campaigns(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, ProbeRow]]:
     """Return the rows of several campaigns, each with its campaign, and with config names that are unique.
 
     The name of a config that two campaigns have gets the campaign's label: of `labels`, else its time and id. Raises
@@ -156,7 +156,7 @@ def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> N
         raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error
 
 
-def read_ping_pong_csv(path: Path) -> list[Row]:
+def read_ping_pong_csv(path: Path) -> list[ProbeRow]:
     """Return the rows of a CSV file of a ping-pong, of this program or of the original; its name has the placement.
 
     Raises UsageError if it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row
@@ -181,7 +181,7 @@ def read_ping_pong_csv(path: Path) -> list[Row]:
     return list(_parse_rows(path, heading, lines[:-1], places.pop()))
 
 
-def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[Row]:
+def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[ProbeRow]:
     seen = set[tuple[str, int]]()
     for number, line in enumerate(lines, 2):
         match = _ROWS[heading].fullmatch(line)
@@ -204,7 +204,7 @@ def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> I
         if (test, size) in seen:
             raise UsageError(f"{path}:{number}: there is already a row of {test} with messages of {size} bytes")
         seen.add((test, size))
-        yield Row(
+        yield ProbeRow(
             probe="mpi",
             test=test,
             method="ping-pong over MPI",

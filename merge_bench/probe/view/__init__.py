@@ -21,7 +21,7 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replace_file
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import Campaign, Row
+from merge_bench.records.campaign import Campaign, ProbeRow
 from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
 from merge_bench.view.streams import print_document
 
@@ -52,7 +52,7 @@ class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     document_version: Literal[1] = 1
     records: str | list[str]
-    rows: list[Row]
+    rows: list[ProbeRow]
     warnings: list[Caution]
     error: Failure | None
 
@@ -70,7 +70,7 @@ class OutputFiles:
 
     csv_file: Path | None = None
     plots: tuple[Path, ...] = ()
-    references: tuple[Row, ...] = ()
+    references: tuple[ProbeRow, ...] = ()
 
 
 def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> OutputFiles:
@@ -99,7 +99,7 @@ def print_references(*, as_json: bool) -> None:
         print(f"{name:{width}}  {cite}")
 
 
-def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
+def write_output_files(output: OutputFiles, rows: Sequence[ProbeRow], campaigns: Sequence[Campaign]) -> list[str]:
     """Write the CSV file and the drawings of `rows` of `campaigns`, and return a message for each failure."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
@@ -108,7 +108,7 @@ def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequ
     return [f"{problem}; the records contain all measurements" for problem in write_each_file(files)]
 
 
-def write_rows_csv(rows: Sequence[Row], path: Path) -> None:
+def write_rows_csv(rows: Sequence[ProbeRow], path: Path) -> None:
     """Write `rows` into the file `path`; raises OSError if that fails, and what was there before stays."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -117,7 +117,7 @@ def write_rows_csv(rows: Sequence[Row], path: Path) -> None:
         stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-def _csv_cells(row: Row) -> Iterator[Any]:
+def _csv_cells(row: ProbeRow) -> Iterator[Any]:
     """Yield the CSV cells of a row in the order of `COLUMNS`; a list becomes words for a shell, None an empty cell."""
     for name in _FIELDS:
         value = getattr(row, name)

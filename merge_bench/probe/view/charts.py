@@ -20,7 +20,7 @@ from merge_bench.probe.shared import (
     test_family_name,
 )
 from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
-from merge_bench.records.campaign import Campaign, LaunchRange, Row
+from merge_bench.records.campaign import Campaign, MedianAndRange, ProbeRow
 from merge_bench.view.plot import (
     Axis,
     Band,
@@ -42,7 +42,7 @@ MANY = 60
 _APART = 0.012
 """Distance between the bars of two series, as a part of the length of the axis."""
 _UNITS = {"MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
-Label = Callable[[Row], str]
+Label = Callable[[ProbeRow], str]
 
 
 class _Series:
@@ -53,7 +53,7 @@ class _Series:
     used other transports than requested, or its result was wrong.
     """
 
-    def __init__(self, label: str, index: int, points: Sequence[tuple[float, LaunchRange, Row]]) -> None:
+    def __init__(self, label: str, index: int, points: Sequence[tuple[float, MedianAndRange, ProbeRow]]) -> None:
         self.label, self.index = label, index
         self.x, self.values, self.rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
         self.spreads = any(value.low != value.high for value in self.values)
@@ -61,7 +61,7 @@ class _Series:
         self.doubtful = [row.as_requested is False or bool(row.wrong) for row in self.rows]
 
 
-def make_panels(rows: Sequence[Row]) -> tuple[Chart, ...]:
+def make_panels(rows: Sequence[ProbeRow]) -> tuple[Chart, ...]:
     """Return a chart for each quantity of `rows`: latency, bandwidth, throughput, bus bandwidth, all-to-all.
 
     A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
@@ -72,7 +72,7 @@ def make_panels(rows: Sequence[Row]) -> tuple[Chart, ...]:
 
 
 def make_panels_of_results(
-    labelled: Sequence[tuple[Campaign, Row]], others: Sequence[Row] = (), among: Sequence[Campaign] = ()
+    labelled: Sequence[tuple[Campaign, ProbeRow]], others: Sequence[ProbeRow] = (), among: Sequence[Campaign] = ()
 ) -> tuple[Chart, ...]:
     """Return the charts of measured and of published rows; each names the campaigns whose rows it shows.
 
@@ -86,7 +86,7 @@ def make_panels_of_results(
     return tuple(panels)
 
 
-def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
+def _panels_with_rows(rows: Sequence[ProbeRow]) -> Iterator[tuple[Chart, Sequence[ProbeRow]]]:
     """Yield each chart with the rows that it shows."""
     linear = _has_sizes_in_equal_steps(rows)
     label = _make_label_function(rows, apart=linear)
@@ -103,25 +103,25 @@ def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row
                 yield _make_panel(drawn, all_series, quantity, placement, log=not apart), shown
 
 
-def _has_sizes_in_equal_steps(rows: Sequence[Row]) -> bool:
+def _has_sizes_in_equal_steps(rows: Sequence[ProbeRow]) -> bool:
     """Return whether each series of a ping-pong has 8 sizes or more in equal steps, without those below 1 KiB."""
     all_series: dict[object, list[int]] = {}
     for row in rows:
         if row_test_kind(row) == PING_PONG and row.size >= 1024:
-            all_series.setdefault((row.series, row.source), []).append(row.size)
+            all_series.setdefault((row.series_key, row.source), []).append(row.size)
     return bool(all_series) and all(
         len(sizes) >= 8 and len({b - a for a, b in itertools.pairwise(sorted(sizes))}) == 1
         for sizes in all_series.values()
     )
 
 
-def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
+def _make_label_function(rows: Sequence[ProbeRow], *, apart: bool) -> Label:
     """Return a function that gives the label of a row's series: its config, and what else differs between `rows`.
 
     `apart`: ping-pongs have a panel for each placement, so that labels do not name it.
     """
 
-    def has_several(of: Callable[[Row], object]) -> bool:
+    def has_several(of: Callable[[ProbeRow], object]) -> bool:
         return len({of(row) for row in rows if of(row)}) > 1
 
     tests, placements = has_several(lambda row: test_family_name(row.test)), has_several(lambda row: row.placement)
@@ -130,7 +130,7 @@ def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
     groups = has_several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
-    def label(row: Row) -> str:
+    def label(row: ProbeRow) -> str:
         parts = [
             row.config,
             test_family_name(row.test) if tests else "",
@@ -139,15 +139,17 @@ def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
             f"{len(row.ranks)} ranks" if groups and row_test_kind(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
         ]
-        source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
+        source = (
+            "" if row.source is None else f" ({row.source})" if row.is_from_user_file else f" (published: {row.source})"
+        )
         return mark_unprintable(", ".join(filter(None, parts)) + source)
 
     return label
 
 
-def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[_Series]:
+def _series_by_label(rows: Sequence[ProbeRow], label: Label, order: Sequence[str], *, log: bool) -> list[_Series]:
     """Group rows into a series for each label, without the rows that have no value."""
-    points: dict[str, list[tuple[float, LaunchRange, Row]]] = {}
+    points: dict[str, list[tuple[float, MedianAndRange, ProbeRow]]] = {}
     for row in rows:
         value = row_value_range(row)
         at = row.count if row_test_kind(row) == COLLECTIVE and row.count is not None else row.size
@@ -156,7 +158,7 @@ def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *,
     return [_Series(name, order.index(name), series) for name, series in points.items()]
 
 
-def row_value_range(row: Row) -> LaunchRange | None:
+def row_value_range(row: ProbeRow) -> MedianAndRange | None:
     """Return median, least and greatest value of a row in the displayed unit of its quantity; None if not measured.
 
     The extremes are over ranks where those are known, which include the extremes over launches.
@@ -166,11 +168,11 @@ def row_value_range(row: Row) -> LaunchRange | None:
     least, most = row.bandwidth_ranks
     if value is None or row_test_kind(row) != COLLECTIVE or least is None or most is None:
         return value
-    return LaunchRange(value.median, least / quantity.scale, most / quantity.scale)
+    return MedianAndRange(value.median, least / quantity.scale, most / quantity.scale)
 
 
 def _make_panel(
-    rows: Sequence[Row], all_series: Sequence[_Series], quantity: RowQuantity, placement: str, *, log: bool
+    rows: Sequence[ProbeRow], all_series: Sequence[_Series], quantity: RowQuantity, placement: str, *, log: bool
 ) -> Chart:
     """Return the chart of all series of `rows`; `log`: both axes are logarithmic, else linear from 0."""
     tests = list(dict.fromkeys(row.test for row in rows if quantity.value_range(row) is not None))
@@ -247,7 +249,7 @@ def _exact_count_text(count: float, unit: str) -> str:
     return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
-def _details_of_row(row: Row) -> dict[str, str]:
+def _details_of_row(row: ProbeRow) -> dict[str, str]:
     remarks = ["used other transports than requested"] if row.as_requested is False else []
     remarks += [f"{row.wrong} wrong elements"] if row.wrong else []
     remarks += [row.note] if row.note else []
@@ -256,7 +258,7 @@ def _details_of_row(row: Row) -> dict[str, str]:
         "method": row.method,
         "lanes": ", ".join(row.selected) or "not known",
         "protocol": row.protocol or "not known",
-        "launches": ("not stated" if row.from_file else "published") if row.source else row.launches,
+        "launches": ("not stated" if row.is_from_user_file else "published") if row.source else row.launches,
         "remark": "; ".join(remarks),
     }
     return {name: mark_unprintable(str(text)) for name, text in texts.items()}

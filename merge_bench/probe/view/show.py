@@ -27,7 +27,7 @@ from merge_bench.probe.shared import (
     test_family_name,
 )
 from merge_bench.probe.shared.stored_rows import row_quantities, row_quantity, row_test_kind
-from merge_bench.records.campaign import LaunchRange, Row
+from merge_bench.records.campaign import MedianAndRange, ProbeRow
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, group_by_key
 from merge_bench.view.next_command import service_machine_note
@@ -68,7 +68,7 @@ OTHER_LANES, WRONG, REMARK = "!", "!!", "*"
 
 
 def print_row_tables(
-    rows: Sequence[Row],
+    rows: Sequence[ProbeRow],
     *,
     baseline: str | None = None,
     warnings: Sequence[Caution] = (),
@@ -95,8 +95,8 @@ def print_row_tables(
 
 
 def print_mpi_summary(
-    rows: Sequence[Row],
-    ucx: Sequence[Row],
+    rows: Sequence[ProbeRow],
+    ucx: Sequence[ProbeRow],
     *,
     warnings: Sequence[Caution] = (),
     remarks: Sequence[str] = (),
@@ -127,7 +127,7 @@ def print_mpi_summary(
             page.add_unwrapped(f"Records: {path}{service_machine_note()}")
 
 
-def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
+def write_row_tables(page: Page, rows: Sequence[ProbeRow], *, baseline: str | None = None) -> None:
     """Write the conclusions of `probe p2p`, and the tables of `rows` with footnotes, compared to a baseline config."""
     for sentence in _p2p_conclusions(rows):
         page.add_paragraph(sentence)
@@ -149,7 +149,7 @@ def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = 
         _write_all_to_all_legend(page, exchanged)
 
 
-def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
+def _p2p_conclusions(rows: Sequence[ProbeRow]) -> list[str]:
     """Return a sentence for each series of `probe p2p`: bandwidth at the largest size, latency at the smallest, lanes.
 
     Empty for more than 6 series; then the tables of pairs say it.
@@ -238,7 +238,7 @@ def _size_text(size: int, unit: int) -> str:
 
 
 def _series_columns(
-    series: TableSeries, rows: Sequence[Row | None], quantities: Sequence[RowQuantity], speed_up: Column | None
+    series: TableSeries, rows: Sequence[ProbeRow | None], quantities: Sequence[RowQuantity], speed_up: Column | None
 ) -> list[Column]:
     """Return the table columns of a series, for each quantity that has a value.
 
@@ -257,20 +257,20 @@ def _series_columns(
     return columns
 
 
-def _median_column(heading: str, quantity: RowQuantity, rows: Sequence[Row | None]) -> Column:
+def _median_column(heading: str, quantity: RowQuantity, rows: Sequence[ProbeRow | None]) -> Column:
     return Column(heading, [_median_text(quantity, row) for row in rows])
 
 
-def _median_text(quantity: RowQuantity, row: Row | None) -> str:
+def _median_text(quantity: RowQuantity, row: ProbeRow | None) -> str:
     value = quantity.value_range(row)
     return format_number(None if value is None else value.median)
 
 
-def _footnote_mark_column(rows: Sequence[Row | None]) -> Column:
+def _footnote_mark_column(rows: Sequence[ProbeRow | None]) -> Column:
     return Column("", [_footnote_mark(row) for row in rows], text=True)
 
 
-def _min_max_text(value: LaunchRange | None) -> str:
+def _min_max_text(value: MedianAndRange | None) -> str:
     return NULL if value is None else f"{format_number(value.low)}–{format_number(value.high)}"
 
 
@@ -279,7 +279,10 @@ def _speed_up_number(value: float | None) -> str:
 
 
 def _speed_up_text(
-    quantity: RowQuantity, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _speed_up_number
+    quantity: RowQuantity,
+    base: ProbeRow | None,
+    row: ProbeRow | None,
+    form: Callable[[float | None], str] = _speed_up_number,
 ) -> str:
     old, new = quantity.value_range(base), quantity.value_range(row)
     if old is None or new is None or not old.median or not new.median:
@@ -359,7 +362,7 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
     sizes = [Column("Rows of\na chunk", [f"{count:,}" for _, count in points])] if uneven else []
     sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
 
-    def at_points(series: TableSeries) -> list[Row | None]:
+    def at_points(series: TableSeries) -> list[ProbeRow | None]:
         by_point = {(row.size, row.count or 0): row for row in series.rows}
         return [by_point.get(point) for point in points]
 
@@ -382,7 +385,7 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
     page.add_wide_table(sizes, *blocks)
 
 
-def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
+def _write_all_to_all_legend(page: Page, rows: Sequence[ProbeRow]) -> None:
     """Write what the columns of all-to-all mean, once below all tables."""
     page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
@@ -391,7 +394,7 @@ def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
         page.add_paragraph(NO_LIMIT, "dim")
 
 
-def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
+def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[ProbeRow], ucx: Sequence[ProbeRow]) -> None:
     """Write a table of MPI's times at a few sizes, beside the times of UCX without MPI."""
     latencies = [row for row in rows if row_test_kind(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
@@ -416,7 +419,7 @@ def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[Row], ucx: S
 class TableSeries:
     """One series in a table: its label, which no other series there has, and its rows in order and by size."""
 
-    def __init__(self, label: str, rows: Sequence[Row]) -> None:
+    def __init__(self, label: str, rows: Sequence[ProbeRow]) -> None:
         self.label, self.config, self.published = label, rows[0].config, rows[0].source is not None
         self.rows = sorted(rows, key=lambda row: (row.size, row.count or 0))
         self.by_size = {row.size: row for row in self.rows}
@@ -432,7 +435,7 @@ class SeriesTable:
     by_pair: bool
 
 
-def make_series_tables(rows: Sequence[Row]) -> list[SeriesTable]:
+def make_series_tables(rows: Sequence[ProbeRow]) -> list[SeriesTable]:
     """Group rows into tables, and return the tables.
 
     Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
@@ -442,7 +445,7 @@ def make_series_tables(rows: Sequence[Row]) -> list[SeriesTable]:
     """
     measured = [row for row in rows if row.source is None]
     several = len({row.config for row in measured}) > 1
-    groups: dict[tuple[object, ...], list[Row]] = {}
+    groups: dict[tuple[object, ...], list[ProbeRow]] = {}
     for row in measured:
         many = len({other.ranks for other in measured if _is_same_test(other, row)}) > MOST_SIDE_BY_SIDE
         key = _table_key(row, apart=several, by_pair=many and row_test_kind(row) not in TOGETHER)
@@ -453,14 +456,14 @@ def make_series_tables(rows: Sequence[Row]) -> list[SeriesTable]:
     return [_make_series_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
 
 
-def _is_same_test(row: Row, other: Row) -> bool:
+def _is_same_test(row: ProbeRow, other: ProbeRow) -> bool:
     return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
 
 
-def _table_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
+def _table_key(row: ProbeRow, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
     kind = row_test_kind(row)
     if kind == COLLECTIVE:
-        return kind, False, row.series
+        return kind, False, row.series_key
     if kind == ALL_TO_ALL:
         return kind, False, row.placement, row.ranks, row.memory, row.count is not None
     test = "" if kind == PING_PONG and not apart else row.test
@@ -468,7 +471,7 @@ def _table_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
     return kind, by_pair, row.probe, test, row.memory, place
 
 
-def _table_group_of_published_row(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
+def _table_group_of_published_row(groups: dict[tuple[object, ...], list[ProbeRow]], row: ProbeRow) -> list[ProbeRow]:
     kind = row_test_kind(row)
     alike = [
         found
@@ -479,19 +482,19 @@ def _table_group_of_published_row(groups: dict[tuple[object, ...], list[Row]], r
     ]
     if len(alike) == 1:
         return alike[0]
-    series = row.series if kind == COLLECTIVE else (row.test if kind != PING_PONG else "", row.memory)
+    series = row.series_key if kind == COLLECTIVE else (row.test if kind != PING_PONG else "", row.memory)
     return groups.setdefault((kind, False, "published", row.source, series), [])
 
 
-def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
-    def has_several(of: Callable[[Row], object]) -> bool:
+def _make_series_table(rows: Sequence[ProbeRow], *, by_pair: bool) -> SeriesTable:
+    def has_several(of: Callable[[ProbeRow], object]) -> bool:
         return len({of(row) for row in rows}) > 1
 
     tests, placements = has_several(lambda row: row.test), has_several(lambda row: row.placement)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks}
     ranks = len(pairs) > len({placement for placement, _ in pairs})
-    title: list[Callable[[Row], str]] = []
-    heading: list[Callable[[Row], str]] = []
+    title: list[Callable[[ProbeRow], str]] = []
+    heading: list[Callable[[ProbeRow], str]] = []
     for varies, of in (
         (has_several(lambda row: (row.config, row.source)), lambda row: row.config),
         (tests, lambda row: row.test),
@@ -502,24 +505,24 @@ def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
     if not ranks and len(pairs) > 1:
         title.remove(_ranks_text)  # the placements have a pair each
 
-    def joined_texts(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
+    def joined_texts(row: ProbeRow, parts: Sequence[Callable[[ProbeRow], str]]) -> str:
         return ", ".join(filter(None, (of(row) for of in parts)))
 
     lines = []
-    for mine in group_by_key(rows, lambda row: (row.series, row.source)).values():
-        origin = "" if mine[0].source is None else " (file)" if mine[0].from_file else " (published)"
+    for mine in group_by_key(rows, lambda row: (row.series_key, row.source)).values():
+        origin = "" if mine[0].source is None else " (file)" if mine[0].is_from_user_file else " (published)"
         lines.append(TableSeries((joined_texts(mine[0], heading) or mine[0].config) + origin, mine))
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
     return SeriesTable(row_test_kind(rows[0]), joined_texts(rows[0], title) + memory, lines, by_pair)
 
 
-def _ranks_text(row: Row) -> str:
+def _ranks_text(row: ProbeRow) -> str:
     if row_test_kind(row) in TOGETHER:
         return f"{len(row.ranks)} ranks" if row.ranks else ""
     return f"rank {' to '.join(map(str, row.ranks))}" if len(row.ranks) in (1, 2) else ""
 
 
-def _footnote_mark(row: Row | None) -> str:
+def _footnote_mark(row: ProbeRow | None) -> str:
     """Return the mark that a row's footnote explains: a wrong result, other transports, or a remark; else empty."""
     if row is None or row.wrong:
         return WRONG if row else ""
@@ -536,7 +539,7 @@ def _write_footnotes(page: Page, table: SeriesTable) -> None:
             page.add_paragraph(text, style, indent=2)
 
 
-def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
+def _footnote_sentences(rows: Sequence[ProbeRow]) -> list[tuple[str, str]]:
     """Return the footnotes of a series, each a sentence with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
@@ -559,7 +562,7 @@ def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     ]
 
 
-def _hosts_text(rows: Sequence[Row]) -> str:
+def _hosts_text(rows: Sequence[ProbeRow]) -> str:
     """Return the names of the hosts of `rows`, or their number if they are many."""
     hosts = list(dict.fromkeys(row.hosts for row in rows if row.hosts))
     if len(hosts) != 1:
@@ -568,7 +571,7 @@ def _hosts_text(rows: Sequence[Row]) -> str:
     return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
 
 
-def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+def _doubt_sentences(rows: Sequence[ProbeRow], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
     doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other:
@@ -586,13 +589,13 @@ def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence
     return doubts
 
 
-def _marked_sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
+def _marked_sizes_text(marked: Sequence[ProbeRow], rows: Sequence[ProbeRow]) -> str:
     if len(marked) == len(rows):
         return "every size"
     return with_binary_prefix(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
 
 
-def _protocols_text(rows: Sequence[Row]) -> str:
+def _protocols_text(rows: Sequence[ProbeRow]) -> str:
     """Return a text with the protocol of each range of message sizes."""
     if all(row.protocol is None for row in rows):
         return ""

@@ -20,7 +20,7 @@ from merge_bench.probe.shared import RowQuantity, placement_text
 from merge_bench.probe.shared.stored_rows import row_quantities, rows_with_campaigns
 from merge_bench.probe.view.charts import make_panels_of_results
 from merge_bench.probe.view.show import write_row_tables
-from merge_bench.records.campaign import Campaign, Row
+from merge_bench.records.campaign import Campaign, ProbeRow
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
 from merge_bench.report.command import figure_text, write_runs_of_command
@@ -63,7 +63,7 @@ class PublishedReferences:
 
     merges: tuple[MergeResult, ...] = ()
     settings: tuple[SettingEffect, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ProbeRow, ...] = ()
 
 
 def build_report(
@@ -131,7 +131,9 @@ def build_report(
 
 
 def _is_probe(campaign: Campaign) -> bool:
-    return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
+    return campaign.probe is not None or any(
+        launch.probes and not launch.timed_iterations for launch in campaign.launches
+    )
 
 
 def _result_letters(campaigns: Sequence[Campaign]) -> list[str]:
@@ -190,7 +192,7 @@ def _write_conclusion(
     campaigns: Sequence[Campaign],
     merges: Sequence[Campaign],
     sources: Sequence[SourceRun],
-    rows: Sequence[Row],
+    rows: Sequence[ProbeRow],
     panels: Sequence[Chart],
 ) -> None:
     """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
@@ -235,7 +237,7 @@ def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bo
         write_runs_of_command(page, commands)
 
 
-def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
+def _best_network_values(rows: Sequence[ProbeRow]) -> Iterator[tuple[RowQuantity, float, ProbeRow]]:
     """Yield the best median of each network test, config and placement in each measure, with its row."""
     for series in group_by_key(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
         for measure in row_quantities(series[0]):
@@ -247,7 +249,7 @@ def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, flo
                 yield measure, value, row
 
 
-def _network_headline(rows: Sequence[Row]) -> str:
+def _network_headline(rows: Sequence[ProbeRow]) -> str:
     """A sentence with the best network value in each measure, and its message size; empty without values."""
     parts = []
     for measure, best_values in group_by_key(_best_network_values(rows), lambda best: best[0]).items():
@@ -259,7 +261,7 @@ def _network_headline(rows: Sequence[Row]) -> str:
     return capitalize("; ".join(parts))
 
 
-def _write_best_network_values(page: Page, rows: Sequence[Row]) -> None:
+def _write_best_network_values(page: Page, rows: Sequence[ProbeRow]) -> None:
     """Put a table on a page: the best value of each network test, config and placement, and its message size."""
     cells = [
         (
@@ -294,7 +296,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         except MergeBenchError:
             continue  # the reason stands above
         page.start_section(f"Comparison within {own_sources[0].part}")
-        looks = dict(zip(group[0].labels, (source.look for source in own_sources), strict=True))
+        looks = dict(zip(group[0].run_labels, (source.look for source in own_sources), strict=True))
         _write_comparison(page, document, looks, main_metric_name(group))
 
 
@@ -314,7 +316,7 @@ def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str,
     comparison.write_comparisons(page, document, metric)
 
 
-def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
+def _write_network(page: Page, rows: Sequence[ProbeRow], panels: Sequence[Chart], *, measured: bool) -> None:
     page.start_section("Network")
     if not measured:
         page.add_paragraph("Nothing was measured.", "bold red")

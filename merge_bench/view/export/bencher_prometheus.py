@@ -23,7 +23,7 @@ from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import RunDocument
-    from merge_bench.records.campaign import Campaign, RecordedPlan, Row
+    from merge_bench.records.campaign import Campaign, ProbeRow, RecordedPlan
 
 PREFIX = "merge_bench_"
 _LONGEST_MEASURE = 64  # Bencher's limit
@@ -126,7 +126,7 @@ def _run_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
         plan, wrong = run.plan, document.verification.state == "wrong"
-        what = problem_text([plan]) if plan.command is None else plan.command.line
+        what = problem_text([plan]) if plan.command is None else plan.command.shell_line
         of_merge = {
             "problem": what,
             "engine": plan.engine or "",
@@ -226,7 +226,7 @@ def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
         )
 
 
-def _probe_row_figures(row: Row) -> Iterator[ExportedFigure]:
+def _probe_row_figures(row: ProbeRow) -> Iterator[ExportedFigure]:
     ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
     for name, figure in ranges.items():
         if figure is not None:

@@ -144,7 +144,9 @@ def iterations_chart(runs: Sequence[LabelledRun], problem: str = "", *, most_poi
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
     names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
-    step = thinning_step(sum(len(launch.timed) for each in launches.values() for launch in each), most_points)
+    step = thinning_step(
+        sum(len(launch.timed_iterations) for each in launches.values() for launch in each), most_points
+    )
     measured = [run for run in launches if launches[run]]
     groups = []
     for run in measured:
@@ -170,7 +172,9 @@ def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> 
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
     for place, name, launch in launches:
-        marked = zip(launch.timed, outlier_flags([each.wall_seconds for each in launch.timed]), strict=True)
+        marked = zip(
+            launch.timed_iterations, outlier_flags([each.wall_seconds for each in launch.timed_iterations]), strict=True
+        )
         rates = [(each.index, aggregate.throughput(launch, each), far) for each, far in marked]
         flagged = [(index, rate / GIB, far) for index, rate, far in rates if rate is not None]
         values = [value for _, value, _ in flagged]

@@ -317,7 +317,7 @@ def test_metrics_that_were_not_measured_are_left_out_with_a_note(tmp_path: Path)
 
 def test_a_phase_without_time_has_no_ratio(tmp_path: Path) -> None:
     def instant(worker: s.WorkerIteration) -> s.WorkerIteration:
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(partition=0.0, exchange=0.03, join=0.04))
+        return msgspec.structs.replace(worker, phases_seconds=s.PhaseSeconds(partition=0.0, exchange=0.03, join=0.04))
 
     scripts = [replace(each, worker=instant) for each in interleaved({"base": SIX, "tuned": SIX})]
     found = document(write_campaign(tmp_path, *scripts))

@@ -83,7 +83,7 @@ def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_p
                 Script(
                     plan={**plan(), **({"stores": "auto"} if way else {})},
                     machine=lambda worker, way=way: msgspec.structs.replace(
-                        worker, stores=s.Stores(way=way, because="measured") if way else None
+                        worker, stores=s.ParcelWriteMethod(way=way, because="measured") if way else None
                     ),
                 ),
             )

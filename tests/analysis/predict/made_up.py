@@ -118,10 +118,12 @@ def iteration(cluster: Cluster, setup: Setup, launch: int, index: int, chance: r
             s.WorkerIteration(
                 rank=rank,
                 seconds=each["seconds"],
-                phases_seconds=s.Phases(partition=each["partition"], exchange=each["exchange"], join=each["join"]),
+                phases_seconds=s.PhaseSeconds(
+                    partition=each["partition"], exchange=each["exchange"], join=each["join"]
+                ),
                 overlap_seconds=0.5 * cluster.overlap * each["partition"],
                 sent_bytes=s.FrameCounts(left=frame * (workers - 1), right=frame * (workers - 1)),
-                flight_seconds=s.Flight(left=flight, right=flight, union=2 * flight),
+                flight_seconds=s.TransferSeconds(left=flight, right=flight, union=2 * flight),
                 received_rows=s.FrameCounts(left=setup.rows, right=int(setup.rows * setup.share(rank))),
             )
             for rank, each in enumerate(told)
@@ -171,7 +173,7 @@ def write(results: Path, cluster: Cluster, *setups: Setup, seed: int = 1) -> Pat
             for _ in range(setup.launches):
                 _launch(writer, cluster, setup, count, number, chance)
                 count += 1
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return writer.folder
 
 
@@ -202,7 +204,7 @@ def _launch(
         sent = 2 * setup.rows * ROW_BYTES // len(hosts) * (len(hosts) - 1)
         seconds = 2 * max(frame_seconds(cluster, setup))
         writer.write(
-            s.LinkLine(
+            s.LinkLimitLine(
                 launch=launch,
                 bytes=[sent] * len(hosts),
                 rounds=[[seconds] * len(hosts)] * 3,
@@ -257,5 +259,5 @@ def write_probe(
                     )
                 )
             writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return writer.folder

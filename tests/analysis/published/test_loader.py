@@ -48,11 +48,11 @@ def test_network_rows_are_whole_series_by_size(name: str) -> None:
     rows = published.network_rows(name)
     count, series = NETWORK[name]
     assert len(rows) == count
-    keys = list(dict.fromkeys(row.series for row in rows))
+    keys = list(dict.fromkeys(row.series_key for row in rows))
     assert len(keys) == series
-    assert [row.series for row in rows] == [key for key in keys for row in rows if row.series == key]
+    assert [row.series_key for row in rows] == [key for key in keys for row in rows if row.series_key == key]
     for key in keys:
-        sizes = [row.size for row in rows if row.series == key]
+        sizes = [row.size for row in rows if row.series_key == key]
         assert sizes == sorted(set(sizes))
     assert {row.source for row in rows} == {published.dataset(name).cite}
     assert {row.probe for row in rows} <= {"mpi", "rma", "reduce-scatter"}

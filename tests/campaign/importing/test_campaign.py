@@ -78,8 +78,8 @@ def test_what_the_text_tells_is_in_the_records(tmp_path: Path) -> None:
         "engine": "cudf",
         "verify": "imported",
     }
-    assert [iteration.wall_seconds for iteration in launch.timed] == list(WALLS)
-    for iteration, rate in zip(launch.timed, BANDWIDTHS, strict=True):
+    assert [iteration.wall_seconds for iteration in launch.timed_iterations] == list(WALLS)
+    for iteration, rate in zip(launch.timed_iterations, BANDWIDTHS, strict=True):
         assert iteration.imported is not None
         assert iteration.imported.wall_resolution_seconds == 1e-5
         assert aggregate.iteration_bandwidth(iteration) == iteration.imported.bandwidth_bytes_per_second

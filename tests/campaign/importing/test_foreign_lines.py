@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.importers.cudf_merge import Report
+from merge_bench.campaign.importers.cudf_merge import CudfMergeReport
 from merge_bench.campaign.importing import import_file
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
@@ -239,7 +239,7 @@ def test_damage_is_refused_or_changes_no_figure(layout: str, damage: list[tuple[
         assert_same(read("\n".join(lines)), plain)
 
 
-def assert_same(report: Report, plain: Report) -> None:
+def assert_same(report: CudfMergeReport, plain: CudfMergeReport) -> None:
     """Equal but for last digits, which the printed figures cannot tell."""
     assert len(report.iterations) == len(plain.iterations)
     assert report.data_bytes == pytest.approx(plain.data_bytes, rel=1e-4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.aggregate import VerificationState, verification_state
-from merge_bench.campaign.importers import importers, load_reader
+from merge_bench.campaign.importers import importers, load_format_reader
 from merge_bench.campaign.importing import import_file, recognise_format
 from merge_bench.campaign.printed_text import PrintedText
 from merge_bench.records.campaign import Campaign
@@ -79,14 +79,14 @@ RECOGNISED = {
 def test_each_format_has_a_file_a_sample_and_a_reader() -> None:
     assert list(importers()) == list(RECOGNISED)
     for name in importers():
-        assert callable(load_reader(name).read)
+        assert callable(load_format_reader(name).read)
 
 
 @pytest.mark.parametrize(("name", "content"), [(name, each) for name, texts in RECOGNISED.items() for each in texts])
 def test_a_format_is_recognised_by_its_lines(name: str, content: str) -> None:
     text = PrintedText.decode(Path("a.out"), content.encode(), "any")
     assert recognise_format(text) == name
-    line = load_reader(name).recognise(text)
+    line = load_format_reader(name).find_identifying_line(text)
     assert 1 <= line <= len(text.lines)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.importers import load_reader
+from merge_bench.campaign.importers import load_format_reader
 from merge_bench.campaign.importing import import_file, recognise_format
 from merge_bench.campaign.printed_text import PrintedText
 from merge_bench.errors import UsageError
@@ -47,7 +47,7 @@ SMI_TOPOLOGY = ["\tGPU0\tGPU1\tmlx5_0\tCPU Affinity", "GPU0\t X \tNV2\tNODE\t0,2
 def read(content: str | bytes, name: str = "printed.txt") -> list[dict[str, Any]]:
     """The measurements in a text, without the time of the import, and what UCX's log adds."""
     text = PrintedText.decode(Path(name), content if isinstance(content, bytes) else content.encode(), "any")
-    result = load_reader(recognise_format(text)).read(text)
+    result = load_format_reader(recognise_format(text)).read(text)
     lines = [json.loads(msgspec.json.encode(line)) for line in result.measurements]
     own = ("time", "method", "requested", "selected", "protocol")
     return [{key: value for key, value in line.items() if key not in own} for line in lines]
@@ -262,5 +262,5 @@ def test_the_format_can_be_forced(tmp_path: Path) -> None:
 )
 def test_a_run_that_failed_is_imported_with_a_warning(line: str) -> None:
     text = PrintedText.decode(Path("a"), f"{samples.OSU_BW}{line}\n".encode(), "any")
-    (first, *_) = load_reader("osu").read(text).warnings
+    (first, *_) = load_format_reader("osu").read(text).warnings
     assert first.code == "imported-error"

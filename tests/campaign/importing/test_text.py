@@ -11,7 +11,7 @@ from dask.utils import format_bytes, format_time
 
 from merge_bench.analysis.published import campaign_folder
 from merge_bench.analysis.statistics import harmonic_mean, median
-from merge_bench.campaign.importers.cudf_merge import Report
+from merge_bench.campaign.importers.cudf_merge import CudfMergeReport
 from tests.campaign.importing.texts import (
     BANDWIDTHS,
     LAYOUTS,
@@ -41,7 +41,7 @@ with mock.patch.object(cudf_merge, "run_cluster_server", lambda *_: stats):
 """
 
 
-def reference(size: str) -> Report:
+def reference(size: str) -> CudfMergeReport:
     name = f"gadi-v100-optimized-{size}"
     return read((campaign_folder(name) / "logs" / f"{name}.out").read_text())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dask.utils import format_bytes, format_time
 
 from merge_bench.analysis.statistics import harmonic_mean
-from merge_bench.campaign.importers.cudf_merge import Report, read_report
+from merge_bench.campaign.importers.cudf_merge import CudfMergeReport, read_report
 
 LAYOUTS = ("2022", "ucxx", "ucx-py")
 WALLS = (0.04916, 0.05043, 0.11972)
@@ -76,7 +76,7 @@ def text(
     return "\n".join([*lines, *map(_line, table)]) + "\n"
 
 
-def read(content: str) -> Report:
+def read(content: str) -> CudfMergeReport:
     """The report in `content`."""
     return read_report(FILE, content.encode())
 

@@ -136,7 +136,7 @@ def test_many_buckets_and_threads(engine: str) -> None:
     ("engine", "way"), [(engine, way) for engine in ENGINES for way in WRITERS if engine == "native" or way == LINES]
 )
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str) -> None:
-    """As `choose_parcel_writes` does after the engines were made: the result is the same."""
+    """As `choose_parcel_writers` does after the engines were made: the result is the same."""
     rows = 20_000
     rng = np.random.default_rng(1)
     left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign import add_registry_values
+from merge_bench.campaign import add_allowed_values
 from merge_bench.campaign.machine_checks import check_engine
 from merge_bench.campaign.make_plan import choose_engine
 from merge_bench.config.options import BY_KEY, RunOptions
@@ -126,13 +126,13 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     engine = describe_engine("cudf")
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(UsageError) as caught:
-        check_engine(engine, {}, 1, here=True)
+        check_engine(engine, {}, 1, workers_are_here=True)
     asked = "--engine cudf and --memory cuda"
     assert str(caught.value).startswith(f"{asked} each need the package pylibcudf; run: ")
     with pytest.raises(UsageError) as caught:
-        check_engine(engine, {}, 0, here=True)
+        check_engine(engine, {}, 0, workers_are_here=True)
     assert str(caught.value) == f"{asked} need an NVIDIA GPU, but none is visible on this host"
-    check_engine(engine, {}, 0, here=False)
+    check_engine(engine, {}, 0, workers_are_here=False)
 
 
 def test_engines_that_dask_has_not_are_refused() -> None:
@@ -140,16 +140,16 @@ def test_engines_that_dask_has_not_are_refused() -> None:
         options = RunOptions(engine=engine.name, exchange="dask")
         if engine.dask_backend is None:
             with pytest.raises(UsageError) as caught:
-                choose_engine(options, gpus=False)
+                choose_engine(options, has_gpus=False)
             assert str(caught.value) == (
                 f"--exchange dask does not support --engine {engine.name}; use --engine pandas or cudf"
             )
         else:
-            assert choose_engine(options, gpus=False) == engine
+            assert choose_engine(options, has_gpus=False) == engine
 
 
 def test_the_help_and_the_choices_list_all() -> None:
-    option = add_registry_values(BY_KEY["engine"])
+    option = add_allowed_values(BY_KEY["engine"])
     assert option.placeholder.removesuffix("[,…]").split("|") == ["auto", *engine_names()]
     assert "auto: cudf on GPUs, else native; " in option.help
     for engine in engine_descriptions():
@@ -161,7 +161,7 @@ def test_every_engine_is_documented() -> None:
     for name in engine_names():
         assert f"\n| `{name}` |" in text
     options = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8").replace("\\|", "|")
-    assert f"| `--engine {add_registry_values(BY_KEY['engine']).placeholder}` |" in options
+    assert f"| `--engine {add_allowed_values(BY_KEY['engine']).placeholder}` |" in options
 
 
 def test_listing_engines_loads_no_library() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import add_registry_values
+from merge_bench.campaign import add_allowed_values
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import exchange
@@ -113,7 +113,7 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPlane:
 
 def test_the_data_planes_of_the_package() -> None:
     assert [plane.name for plane in data_planes()] == ["ucx", "dask", "rapidsmpf"]
-    assert add_registry_values(BY_KEY["exchange"]).help == (
+    assert add_allowed_values(BY_KEY["exchange"]).help == (
         "How the frames are exchanged; ucx: with UCX endpoints; dask: with Dask's shuffle; rapidsmpf: with RAPIDS'"
         " shuffle, on GPUs. Several values make a sweep."
     )
@@ -146,8 +146,8 @@ def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
     assert name_planes_with(lambda plane: plane.pipeline) == "ucx"
     assert not find_data_plane("dask").supports_join("anti")
     assert sockets.supports_join("anti")
-    assert add_registry_values(BY_KEY["exchange"]).placeholder == "ucx|dask|rapidsmpf|sockets[,…]"
-    assert "; sockets: with Python's sockets." in add_registry_values(BY_KEY["exchange"]).help
+    assert add_allowed_values(BY_KEY["exchange"]).placeholder == "ucx|dask|rapidsmpf|sockets[,…]"
+    assert "; sockets: with Python's sockets." in add_allowed_values(BY_KEY["exchange"]).help
 
 
 @pytest.mark.parametrize(

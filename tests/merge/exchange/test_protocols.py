@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.merge.exchange import ucx
 from merge_bench.merge.exchange.base import AbortFlag
-from merge_bench.records.schema import SizeRange
+from merge_bench.records.schema import UcxProtocolRange
 
 SHARED_MEMORY = """\
 #
@@ -56,8 +56,10 @@ OLD = """\
 """
 
 
-def size_range(memory: str, first: int, last: int | None, protocol: str, transports: str, estimated: bool) -> SizeRange:
-    return SizeRange(
+def size_range(
+    memory: str, first: int, last: int | None, protocol: str, transports: str, estimated: bool
+) -> UcxProtocolRange:
+    return UcxProtocolRange(
         memory=memory, first_bytes=first, last_bytes=last, protocol=protocol, transports=transports, estimated=estimated
     )
 
@@ -105,7 +107,7 @@ def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
         except BaseException as error:
             failures.append(error)
 
-    seen: dict[int, list[tuple[list[str], list[SizeRange]]]] = {}
+    seen: dict[int, list[tuple[list[str], list[UcxProtocolRange]]]] = {}
     threads = [threading.Thread(target=drive, args=(rank,)) for rank in range(2)]
     for thread in threads:
         thread.start()

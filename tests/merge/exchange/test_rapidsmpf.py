@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.campaign import machine_checks
-from merge_bench.campaign.machine_checks import Machine
+from merge_bench.campaign.machine_checks import MachineResources
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.exchange import find_data_plane
@@ -51,13 +51,13 @@ def test_without_gpus_auto_is_no_engine_for_it() -> None:
     from merge_bench.campaign.make_plan import choose_engine
 
     with pytest.raises(UsageError, match="--exchange rapidsmpf needs --engine cudf"):
-        choose_engine(settled({"exchange": "rapidsmpf"}), gpus=False)
+        choose_engine(settled({"exchange": "rapidsmpf"}), has_gpus=False)
 
 
 def test_auto_chooses_a_shuffle_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install_empty(monkeypatch, tmp_path, "pylibcudf")
     options = {"exchange": "rapidsmpf", "engine": "cudf", "distribution": "auto", "chunk": 1000, "workers": 2}
-    chosen = plans.plan_of(Machine(gpus=2), **options).distribution
+    chosen = plans.plan_of(MachineResources(gpus=2), **options).distribution
     assert (chosen.sent, chosen.reason) == (None, "--exchange rapidsmpf needs a shuffle")
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.campaign.machine_checks import check_tables_fit
+from merge_bench.campaign.machine_checks import check_tables_fit_in_memory
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.frame import make_field
 from merge_bench.merge.verification import duckdb_reference
@@ -60,7 +60,7 @@ def with_file(side: TableSide, file: Path, count: int = 10) -> TableSide:
 
 def assert_refused(spec: TableSpec, *words: str) -> None:
     """Before the run and in the proof itself; with the names of the files that differ."""
-    for ask in (lambda: check_tables_fit(spec, 2, 1 << 40), lambda: duckdb_reference.expected_result(spec)):
+    for ask in (lambda: check_tables_fit_in_memory(spec, 2, 1 << 40), lambda: duckdb_reference.expected_result(spec)):
         with pytest.raises(UsageError, match=r"cannot be read whole: [^\n]*$") as caught:
             ask()
         assert [word for word in words if word not in str(caught.value)] == []
@@ -87,7 +87,7 @@ def test_files_that_a_list_by_ending_lacks(spec: TableSpec, name: str) -> None:
     made.rename(added)
     assert_refused(spec, "20 rows in 2 file(s)", "30 rows in 3 file(s)", "the plan lacks ")
     whole = replace(spec, left=with_file(spec.left, added))
-    check_tables_fit(whole, 2, 1 << 40)
+    check_tables_fit_in_memory(whole, 2, 1 << 40)
     assert duckdb_reference.expected_result(whole)[0] == 30
 
 
@@ -121,7 +121,7 @@ def test_tables_whose_log_says_which_files_count(spec: TableSpec, log: str) -> N
     path.parent.mkdir(exist_ok=True)
     path.write_text("{}") if path.suffix else path.mkdir()
     with pytest.raises(UsageError, match="log"):
-        check_tables_fit(spec, 2, 1 << 40)
+        check_tables_fit_in_memory(spec, 2, 1 << 40)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_tables_whose_log_says_which_files_count(spec: TableSpec, log: str) -> N
 def test_parts_that_cannot_be_read(spec: TableSpec, make: Callable[[Path], object]) -> None:
     make(Path(spec.left.path, "part-2.parquet"))
     with pytest.raises(UsageError, match=r"part-2\.parquet"):
-        check_tables_fit(spec, 2, 1 << 40)
+        check_tables_fit_in_memory(spec, 2, 1 << 40)
 
 
 def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_damaged_keys_end_before_the_run(tmp_path: Path, damaged: Callable[[str]
     left = damaged("k")
     spec = plan(left, write(tmp_path / "r.parquet", pa.table({"k": range(10)})), "k")
     with pytest.raises(RunFailed, match=r"left\.parquet is damaged: column 'k' cannot be read: [^\n]*$"):
-        check_tables_fit(spec, 2, 1 << 40)
+        check_tables_fit_in_memory(spec, 2, 1 << 40)
 
 
 def test_damaged_values_end_the_proof(tmp_path: Path, damaged: Callable[[str], Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import merge_bench
-from merge_bench.campaign import add_registry_values, options_of_run
+from merge_bench.campaign import add_allowed_values, options_of_run
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import workload
@@ -77,14 +77,14 @@ def fibonacci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_the_workloads_of_the_package() -> None:
     assert [each.name for each in workloads()] == ["synthetic", "tables", "tpch", "h2o"]
-    assert add_registry_values(BY_KEY["workload"]).placeholder == "auto|synthetic|tables|tpch|h2o"
-    assert add_registry_values(BY_KEY["workload"]).help == (
+    assert add_allowed_values(BY_KEY["workload"]).placeholder == "auto|synthetic|tables|tpch|h2o"
+    assert add_allowed_values(BY_KEY["workload"]).help == (
         "Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right; tpch:"
         " TPC-H at --scale; h2o: the join task of the db-benchmark, with --rows; auto: tables if --left and --right are"
         " given, else synthetic."
     )
     with pytest.raises(ValueError, match="'fibonacci' is not one of auto, synthetic, tables, tpch, h2o"):
-        add_registry_values(BY_KEY["workload"]).parse("fibonacci")
+        add_allowed_values(BY_KEY["workload"]).parse("fibonacci")
 
 
 @pytest.mark.parametrize("member", workloads(), ids=lambda member: member.name)
@@ -98,18 +98,18 @@ def test_what_a_workload_says_is_what_it_has(member: Workload) -> None:
     listed = [f"q{number}" for number in range(1, 6)] if member.questions == "1 to 5" else None
     assert (listed or member.questions.rpartition(": ")[2].split(", ")) == names
     assert benchmark.default == (tuple(names) if member.default == "all" else (member.default,))
-    assert f"{member.name} ({member.questions})" in add_registry_values(BY_KEY["question"]).help
-    assert (f"{member.name}: {member.rows:,}" in add_registry_values(BY_KEY["rows"]).help) == bool(member.rows)
+    assert f"{member.name} ({member.questions})" in add_allowed_values(BY_KEY["question"]).help
+    assert (f"{member.name}: {member.rows:,}" in add_allowed_values(BY_KEY["rows"]).help) == bool(member.rows)
 
 
 def test_a_file_in_the_folder_is_a_workload(fibonacci: str) -> None:
-    assert add_registry_values(BY_KEY["workload"]).parse(fibonacci) == fibonacci
+    assert add_allowed_values(BY_KEY["workload"]).parse(fibonacci) == fibonacci
     assert (
         "; fibonacci: keys spread by the golden ratio, with --rows; auto:"
-        in add_registry_values(BY_KEY["workload"]).help
+        in add_allowed_values(BY_KEY["workload"]).help
     )
-    assert add_registry_values(BY_KEY["rows"]).help.startswith("Rows of the left table of --workload h2o or fibonacci.")
-    assert "or fibonacci (half). Several values" in add_registry_values(BY_KEY["question"]).help
+    assert add_allowed_values(BY_KEY["rows"]).help.startswith("Rows of the left table of --workload h2o or fibonacci.")
+    assert "or fibonacci (half). Several values" in add_allowed_values(BY_KEY["question"]).help
     with pytest.raises(UsageError, match="--rows needs --workload h2o or fibonacci;"):
         prepared(workload="tpch", rows=1000)
     with pytest.raises(UsageError, match="--workload fibonacci has no question 'third'; choose from half"):

@@ -23,7 +23,7 @@ def interleaved(results: Path, faster: float = 1.3) -> Path:
             for place, (config, speed) in enumerate((("default", 1.0), ("tuned", faster))):
                 walls = tuple(wall * (1 + 0.01 * block) / speed for wall in (0.10, 0.11, 0.12))
                 write_launch(writer, Script(index=2 * block + place, config=config, plan=shape, walls=walls))
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return writer.folder
 
 
@@ -59,10 +59,10 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
         values = {"tls=sm": ("UCX_TLS", "sm"), "rails=2": ("UCX_MAX_RNDV_RAILS", "2")}
         for config, settings in added.items():
             variables = dict(values[setting] for setting in settings)
-            writer.write(s.ConfigLine(config=s.Config(name=config, variables=variables), settings=settings))
+            writer.write(s.AddedConfigLine(config=s.Config(name=config, variables=variables), settings=settings))
         for number, (phase, config, against, size, setting, ratio, low, high, decision, reason) in enumerate(steps):
             writer.write(
-                s.TuneLine(
+                s.TuningStepLine(
                     phase=phase,
                     config=config,
                     against=against,
@@ -78,7 +78,7 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
                 )
             )
         if end is not None:
-            writer.write(s.EndLine(status=end))
+            writer.write(s.CampaignEndLine(status=end))
     return writer.folder
 
 
@@ -90,7 +90,7 @@ def probing(results: Path, configs: tuple[str, ...] = ("tcp", "optimized")) -> P
         for launch in range(3 * len(configs)):
             config = configs[launch % len(configs)]
             _write_probes(writer, Script(index=launch, config=config, plan=plan()), 1.0 + launch % len(configs))
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return writer.folder
 
 
@@ -129,7 +129,7 @@ def hostile(results: Path) -> Path:
             _write_evil_launch(writer, script)
         writer.write(s.WarningLine(code=EVIL, message=EVIL, remedy=EVIL))
         writer.write(s.FailureLine(launch=3, code=EVIL, message=EVIL, host=EVIL, log_tail=EVIL))
-        writer.write(s.EndLine(status=3))
+        writer.write(s.CampaignEndLine(status=3))
     return writer.folder
 
 
@@ -147,7 +147,7 @@ def _write_evil_launch(writer: CampaignWriter, script: Script) -> None:
     writer.write(line)
     for index in range(3):
         writer.write(iteration(script, index, 0.1))
-    pairs = [s.LanePair(from_rank=a, to_rank=1 - a, placement=EVIL, transports=[EVIL]) for a in range(2)]
+    pairs = [s.WorkerPairLanes(from_rank=a, to_rank=1 - a, placement=EVIL, transports=[EVIL]) for a in range(2)]
     writer.write(s.LanesLine(launch=script.index, pairs=pairs))
     writer.write(s.LaunchEndLine(launch=script.index, status=0, seconds=1.0))
 

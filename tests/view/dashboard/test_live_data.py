@@ -93,7 +93,7 @@ def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -
 
 def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Path) -> None:
     def uneven(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.02 + 0.01 * worker.rank, right=0.03 * worker.seconds, union=0.05)
+        flight = s.TransferSeconds(left=0.02 + 0.01 * worker.rank, right=0.03 * worker.seconds, union=0.05)
         return msgspec.structs.replace(worker, flight_seconds=flight)
 
     folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
@@ -123,7 +123,7 @@ def test_workers_are_medians_of_the_last_iterations(tmp_path: Path) -> None:
         for index in range(count):
             line = iteration(script, index, 0.1)
             if index >= count - RECENT:
-                phases = s.Phases(partition=0.02, exchange=0.03, join=0.08)
+                phases = s.PhaseSeconds(partition=0.02, exchange=0.03, join=0.08)
                 workers = [
                     msgspec.structs.replace(w, phases_seconds=phases, overlap_seconds=0.01, seconds=0.15)
                     for w in line.workers

@@ -182,7 +182,7 @@ def test_a_campaign_larger_than_the_limit_is_read_up_to_it_with_a_sentence(tmp_p
     assert one.problem is not None
     assert "only the first" in one.problem
     assert one.campaign is not None
-    assert one.campaign.launches[0].timed
+    assert one.campaign.launches[0].timed_iterations
 
 
 def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tm
     with (first / "records.jsonl").open("r+b") as stream:
         stream.write(b"what was read is not read again")
         stream.seek(0, os.SEEK_END)
-        stream.write(msgspec.json.encode(s.EndLine(status=0)) + b"\n")
+        stream.write(msgspec.json.encode(s.CampaignEndLine(status=0)) + b"\n")
     (grown,) = cache.load([entries[first]])
     assert grown.problem is None
     assert grown.campaign is not None

@@ -74,7 +74,8 @@ def test_every_kind_of_result_fits_every_format(name: str, tmp_path: Path) -> No
     campaign = read_campaign(folder)
     rows = list(csv.DictReader(io.StringIO(export(folder).stdout)))
     expected = sum(
-        len(launch.probes) if campaign.probe else len(launch.timed) for launch in campaign.unrepeated_launches
+        len(launch.probes) if campaign.probe else len(launch.timed_iterations)
+        for launch in campaign.unrepeated_launches
     )
     assert len(rows) == expected > 0
     export(folder, "--format", "parquet", "--output", tmp_path / "rows.parquet")

@@ -151,7 +151,7 @@ def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path) -
 
 def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_path: Path) -> None:
     def overlapping(worker: s.WorkerIteration) -> s.WorkerIteration:
-        phases = s.Phases(partition=0.02, exchange=0.03, join=0.04)
+        phases = s.PhaseSeconds(partition=0.02, exchange=0.03, join=0.04)
         return s.WorkerIteration(
             rank=worker.rank, seconds=0.08, phases_seconds=phases, overlap_seconds=0.01, join_overlap_seconds=0.005
         )
@@ -169,7 +169,7 @@ def test_phases_that_add_up_to_more_than_the_wall_clock_time_say_so(tmp_path: Pa
 
     def changing(worker: s.WorkerIteration) -> s.WorkerIteration:
         partition, join = next(parts) if worker.rank == 0 else (0.01, 0.01)
-        phases = s.Phases(partition=partition, exchange=0.01, join=join)
+        phases = s.PhaseSeconds(partition=partition, exchange=0.01, join=join)
         return s.WorkerIteration(rank=worker.rank, seconds=partition + 0.01 + join, phases_seconds=phases)
 
     chart = merge.phases_chart(
@@ -291,9 +291,11 @@ STRIP = Chart(
 )
 
 
-def step(decision: str, ratio: float | None = None, low: float | None = None, high: float | None = None) -> s.TuneLine:
+def step(
+    decision: str, ratio: float | None = None, low: float | None = None, high: float | None = None
+) -> s.TuningStepLine:
     """A step of a tuning whose names and reasons are no markup."""
-    return s.TuneLine(
+    return s.TuningStepLine(
         phase="screen", config=EVIL, against="a", decision=decision, reason=EVIL, ratio=ratio, low=low, high=high
     )
 

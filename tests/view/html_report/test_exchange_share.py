@@ -24,7 +24,7 @@ RATE = 1e9
 def skewed(worker: s.WorkerIteration) -> s.WorkerIteration:
     """Rank 1 has the longest exchange: it waits 4 ms for the partition of rank 0."""
     partition, exchange = (0.024, 0.040) if worker.rank == 0 else (0.020, 0.050)
-    return replace(worker, phases_seconds=s.Phases(partition=partition, exchange=exchange, join=0.04))
+    return replace(worker, phases_seconds=s.PhaseSeconds(partition=partition, exchange=exchange, join=0.04))
 
 
 def merge(folder: Path, **changes: Any) -> Path:
@@ -71,7 +71,7 @@ def probe(folder: Path, **changes: Any) -> Path:
             )
         )
         writer.write(s.LaunchEndLine(launch=0, status=0, seconds=1.0))
-        writer.write(s.EndLine(status=0))
+        writer.write(s.CampaignEndLine(status=0))
     return writer.folder
 
 

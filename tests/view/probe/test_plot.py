@@ -13,7 +13,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import Row
+from merge_bench.records.campaign import ProbeRow
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
 from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers
@@ -22,7 +22,7 @@ from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
 
-def drawing(rows: list[Row], folder: Path, extension: str) -> bytes:
+def drawing(rows: list[ProbeRow], folder: Path, extension: str) -> bytes:
     path = folder / f"drawing.{extension}"
     check_plot_files([str(path)])
     draw_file(make_panels(rows), path)
@@ -80,7 +80,7 @@ def test_the_same_config_looks_the_same_in_every_panel() -> None:
 
 
 def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
-    def labels(*rows: Row) -> list[str]:
+    def labels(*rows: ProbeRow) -> list[str]:
         return [group.label for panel in make_panels(rows) for group in panel.groups]
 
     assert labels(latency("a"), latency("b")) == ["a", "b"]
@@ -281,7 +281,7 @@ def test_a_click_hides_a_series_in_every_panel() -> None:
 
 
 def test_the_caption_says_which_points_are_medians_and_which_are_published() -> None:
-    def said(*rows: Row) -> str:
+    def said(*rows: ProbeRow) -> str:
         (panel,) = make_panels(rows)
         return panel.note
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.show import print_row_tables
-from merge_bench.records.campaign import Row
+from merge_bench.records.campaign import ProbeRow
 from merge_bench.records.reader import read_campaign
 from tests.probe.samples import collective, latency, ping_pong, published, rate, write_campaign
 
@@ -28,13 +28,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def piped(rows: Sequence[Row], **options: Any) -> str:
+def piped(rows: Sequence[ProbeRow], **options: Any) -> str:
     file = io.StringIO()
     print_row_tables(rows, file=file, **options)
     return file.getvalue()
 
 
-def drawn(rows: Sequence[Row], width: int, **options: Any) -> str:
+def drawn(rows: Sequence[ProbeRow], width: int, **options: Any) -> str:
     file = Terminal()
     print_row_tables(rows, file=file, width=width, **options)
     return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())

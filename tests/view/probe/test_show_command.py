@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
     asked = [(names[key], [value] if isinstance(value, str) else value) for key, value in options.items()]
     words = [word for name, files in asked for file in files for word in (name, file.format(tmp_path))]
     with pytest.raises(UsageError, match=sentence):
-        probe.probe.main(["p2p", "--results", str(tmp_path / "results"), *words], standalone_mode=False)
+        probe.probe_commands.main(["p2p", "--results", str(tmp_path / "results"), *words], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,8 +29,8 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 def _slow_exchange(worker: s.WorkerIteration) -> s.WorkerIteration:
     return msgspec.structs.replace(
         worker,
-        phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03),
-        flight_seconds=s.Flight(left=0.03, right=0.03, union=0.05),
+        phases_seconds=s.PhaseSeconds(partition=0.02, exchange=0.06, join=0.03),
+        flight_seconds=s.TransferSeconds(left=0.03, right=0.03, union=0.05),
     )
 
 
@@ -108,7 +108,7 @@ def test_one_run_says_everything_that_matters_once(tmp_path: Path) -> None:
 
 def test_a_link_limit_that_was_exceeded_has_no_share_of_more_than_all(tmp_path: Path) -> None:
     def fast(worker: s.WorkerIteration) -> s.WorkerIteration:
-        flight = s.Flight(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
+        flight = s.TransferSeconds(left=0.01, right=0.01, union=0.0125)  # 12 MB: 960 MB/s, twice the limit
         return msgspec.structs.replace(worker, flight_seconds=flight)
 
     text = conclusion(write_campaign(tmp_path, Script(worker=fast)))
@@ -159,9 +159,9 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path
 def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
     def turns(worker: s.WorkerIteration) -> s.WorkerIteration:
         own = (
-            s.Phases(partition=0.07, exchange=0.01, join=0.03)
+            s.PhaseSeconds(partition=0.07, exchange=0.01, join=0.03)
             if worker.rank
-            else s.Phases(partition=0.01, exchange=0.07, join=0.03)
+            else s.PhaseSeconds(partition=0.01, exchange=0.07, join=0.03)
         )
         return msgspec.structs.replace(worker, phases_seconds=own)
 
@@ -173,7 +173,7 @@ def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
 
 def test_shares_that_add_up_to_100_are_not_said_to_exceed_it(tmp_path: Path) -> None:
     def hardly_more(worker: s.WorkerIteration) -> s.WorkerIteration:
-        own = s.Phases(partition=0.0401, exchange=0.03, join=0.03)
+        own = s.PhaseSeconds(partition=0.0401, exchange=0.03, join=0.03)
         return msgspec.structs.replace(worker, phases_seconds=own)
 
     found = conclusion(write_campaign(tmp_path, Script(walls=[0.1] * 3, worker=hardly_more)))

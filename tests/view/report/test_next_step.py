@@ -47,7 +47,7 @@ def test_a_path_and_a_command_can_be_copied_from_a_narrow_terminal(tmp_path: Pat
         (
             Script(
                 worker=lambda worker: msgspec.structs.replace(
-                    worker, phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03)
+                    worker, phases_seconds=s.PhaseSeconds(partition=0.02, exchange=0.06, join=0.03)
                 )
             ),
             "transports --available --hosts h.txt",
@@ -127,7 +127,7 @@ def test_settings_of_the_network_are_not_tuned_for_a_merge_that_computes(
     seconds = {"partition": 0.03, "exchange": 0.03, "join": 0.03} | {limit: 0.05}
 
     def phases(worker: s.WorkerIteration) -> s.WorkerIteration:
-        return msgspec.structs.replace(worker, phases_seconds=s.Phases(**seconds))
+        return msgspec.structs.replace(worker, phases_seconds=s.PhaseSeconds(**seconds))
 
     folder = write_campaign(tmp_path, Script(plan=plan(**changes), worker=phases))
     with_command(folder, "--left", "a.parquet", "--right", "b.parquet", "--engine", changes["engine"])

@@ -225,8 +225,8 @@ def test_slow_and_overloaded_workers_are_marked(tmp_path: Path) -> None:
         return msgspec.structs.replace(
             worker,
             received_rows=s.FrameCounts(left=3_500_000, right=1_500_000),
-            phases_seconds=s.Phases(partition=0.02, exchange=0.03, join=0.09),
-            flight_seconds=s.Flight(left=0.05, right=0.05, union=0.06),
+            phases_seconds=s.PhaseSeconds(partition=0.02, exchange=0.03, join=0.09),
+            flight_seconds=s.TransferSeconds(left=0.05, right=0.05, union=0.06),
         )
 
     text = piped(write_campaign(tmp_path, Script(plan=plan(4), worker=heavy)))
@@ -288,9 +288,9 @@ def test_64_workers_have_rows_but_no_matrix(tmp_path: Path) -> None:
 def test_differing_lanes_are_grouped(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(3)))
     pairs = [
-        s.LanePair(from_rank=a, to_rank=b, placement="between hosts", transports=["tcp/eth0"])
+        s.WorkerPairLanes(from_rank=a, to_rank=b, placement="between hosts", transports=["tcp/eth0"])
         if 2 in (a, b)
-        else s.LanePair(from_rank=a, to_rank=b, placement="same host", transports=["sysv/memory"])
+        else s.WorkerPairLanes(from_rank=a, to_rank=b, placement="same host", transports=["sysv/memory"])
         for a in range(3)
         for b in range(3)
         if a != b

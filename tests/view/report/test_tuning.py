@@ -46,7 +46,7 @@ def changed(*by: float) -> Recorded:
 
 def ended(writer: CampaignWriter) -> Campaign:
     """The campaign, which came to its end."""
-    writer.write(s.EndLine(status=0))
+    writer.write(s.CampaignEndLine(status=0))
     return read_campaign(writer.folder)
 
 
@@ -60,7 +60,9 @@ def searched(folder: Path, names: str = "abc", *, speed: Recorded = SPEED, words
             strategies()["race"].tune(space, space.values, evaluator, SearchOptions())
         except BudgetSpent as spent:
             evaluator.record_step(
-                s.TuneLine(phase="search", config=stopped, against="default", decision="stopped", reason=str(spent))
+                s.TuningStepLine(
+                    phase="search", config=stopped, against="default", decision="stopped", reason=str(spent)
+                )
             )
         return ended(writer)
 
@@ -73,9 +75,9 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
         return ended(writer)
 
 
-def undecided(name: str, found: float) -> s.TuneLine:
+def undecided(name: str, found: float) -> s.TuningStepLine:
     """The step of a setting that too few blocks were made of."""
-    return s.TuneLine(
+    return s.TuningStepLine(
         phase="screen",
         config=name,
         against="default",
@@ -148,7 +150,7 @@ def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
     campaign = searched(tmp_path, "c", words="--budget 2m", budget=[None, 120.0])
     with (campaign.records).open("ab") as stream:
         for name in "ab":
-            line = s.TuneLine(
+            line = s.TuningStepLine(
                 phase="search",
                 config=f"{name}=y",
                 against="default",
@@ -269,7 +271,9 @@ def test_what_cannot_help_here_takes_one_line_unless_all_is_asked_for(tmp_path: 
 
 def test_a_confirmation_for_which_there_is_no_time_is_named_by_its_size(tmp_path: Path) -> None:
     campaign = searched(tmp_path, "c", words="--budget 2m", budget=[None, 120.0])
-    line = s.TuneLine(phase="search", config="default", against="default", plan=1, decision="left out", reason="…")
+    line = s.TuningStepLine(
+        phase="search", config="default", against="default", plan=1, decision="left out", reason="…"
+    )
     with campaign.records.open("ab") as stream:
         stream.write(msgspec.json.encode(line) + b"\n")
     result = tuning_result_of(read_campaign(campaign.folder))
@@ -287,7 +291,9 @@ def test_after_a_winner_it_is_merged_with(tmp_path: Path) -> None:
 
 def test_a_winner_is_compared_where_it_could_not_be_confirmed(tmp_path: Path) -> None:
     campaign = confirmed(tmp_path, "a", SPEED, "--workers 2 --budget 5m")
-    line = s.TuneLine(phase="search", config="default", against="default", plan=1, decision="left out", reason="…")
+    line = s.TuningStepLine(
+        phase="search", config="default", against="default", plan=1, decision="left out", reason="…"
+    )
     with campaign.records.open("ab") as stream:
         stream.write(msgspec.json.encode(line) + b"\n")
     found = next_of(read_campaign(campaign.folder), Path("tuned.cfg"))
@@ -342,7 +348,9 @@ def test_new_launches_that_do_not_suffice_for_a_verdict_are_shown(tmp_path: Path
         with pytest.raises(BudgetSpent):
             confirm_or_repair(Candidate.from_values(value("b")), evaluator, SearchOptions(confirm=7))
         evaluator.record_step(
-            s.TuneLine(phase="search", config="b=y", against="default", decision="stopped", reason="it was used up")
+            s.TuningStepLine(
+                phase="search", config="b=y", against="default", decision="stopped", reason="it was used up"
+            )
         )
         lines = conclusion(tuning_result_of(ended(writer)))
     assert lines[0] == f"Not decided: b=y {may}"
@@ -382,7 +390,7 @@ def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None
     with begin(tmp_path, **ASKED) as writer:
         evaluator = evaluator_of(writer, Cluster(writer).launch)
         for name in ("a=y", "a=z", "b=y", "c=y"):
-            line = s.TuneLine(
+            line = s.TuningStepLine(
                 phase="screen",
                 config=name,
                 against="default",
@@ -396,7 +404,7 @@ def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None
         confirm_or_repair(Candidate.from_values(value("a")), evaluator, SearchOptions(confirm=7))
         whole = tuning_result_of(read_campaign(writer.folder))
         evaluator.record_step(
-            s.TuneLine(phase="search", config="a=y", against="default", decision="stopped", reason="…")
+            s.TuningStepLine(phase="search", config="a=y", against="default", decision="stopped", reason="…")
         )
         result = tuning_result_of(ended(writer))
     assert (whole.not_combined, result.not_combined) == ([], ["a=z", "b=y"])
