@@ -30,7 +30,8 @@ from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
 from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Run
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 from merge_bench.units import format_rate, format_seconds, plural
 

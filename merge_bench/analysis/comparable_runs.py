@@ -16,7 +16,8 @@ from merge_bench.analysis.aggregate import VerificationState, complete_launches,
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import CHOOSING_UCX
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, CommandPlan, RecordedTable, Run, label_runs
+from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, label_runs
+from merge_bench.records.recorded_plan import CommandPlan, RecordedTable
 from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")

@@ -32,7 +32,8 @@ from merge_bench.analysis.statistics.verdict import (
     least_launches,
     noise_floor,
 )
-from merge_bench.records.campaign import WALL, Campaign, CommandMetric, Launch, Run
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.recorded_plan import WALL, CommandMetric
 
 _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",

@@ -15,7 +15,8 @@ from merge_bench.analysis.aggregate import verification_state
 from merge_bench.analysis.compare import Metric, metrics_of_command
 from merge_bench.analysis.transports import selected_lanes
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import WALL, Campaign, CommandPlan, Launch, Run
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.recorded_plan import WALL, CommandPlan
 
 Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}

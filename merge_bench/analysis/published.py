@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import ProbeRow, median_and_range
+from merge_bench.records.probe_rows import ProbeRow, median_and_range
 from merge_bench.records.results_folder import ResultsFolder
 
 FOLDER = Path(__file__).with_name("published_data").resolve()

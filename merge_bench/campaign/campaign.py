@@ -35,7 +35,8 @@ from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import FinishMeasurement, OtherLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import Campaign, RecordedPlan
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignEndLine, CampaignLine, FailureLine, GitState, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_duration, plural

@@ -44,8 +44,9 @@ from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import Launch, label_runs, remove_table_names
+from merge_bench.records.campaign import Launch, label_runs
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import remove_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.units import format_duration, plural

@@ -18,8 +18,9 @@ from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, print_message
 from merge_bench.host import machine
 from merge_bench.host.files import format_core_list
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, remove_table_names
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import remove_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
 from merge_bench.records.writer import CampaignWriter

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared import ProbeKind
     from merge_bench.probe.view import OutputFiles
-    from merge_bench.records.campaign import Campaign, ProbeRow
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.probe_rows import ProbeRow
 
 _OUTPUT_OPTIONS = common.combine_decorators(
     common.path_option("--csv csv_file", "FILE", "Write the results to this CSV file."),

@@ -26,7 +26,8 @@ TIMEOUT = "timeout"
 """The option of `run` that is the time limit of a command."""
 
 if TYPE_CHECKING:
-    from merge_bench.records.campaign import Campaign, CommandPlan
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.recorded_plan import CommandPlan
     from merge_bench.tune.result import PrunedValue
     from merge_bench.tune.tuning_plan import TuningTask
 

@@ -74,7 +74,8 @@ from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.merge import engines
-from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan, label_planned_runs
+from merge_bench.records.campaign import Campaign, label_planned_runs
+from merge_bench.records.recorded_plan import WALL, CommandPlan, RecordedPlan
 from merge_bench.records.schema import (
     CampaignLine,
     Cluster,

@@ -18,7 +18,7 @@ from typing import Any
 from merge_bench.command.presets import Preset, find_preset, preset_names
 from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.records.campaign import WALL, CommandMetric
+from merge_bench.records.recorded_plan import WALL, CommandMetric
 
 CHECK_FAILED, METRIC_MISSING = "check-failed", "metric-missing"
 MORE, LESS = "more", "less"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.records.campaign import CommandMetric
+from merge_bench.records.recorded_plan import CommandMetric
 
 _RANK = r"^(?:.*\[\d+,\d+\]<\w+>:|\s*\d+:)?[ \t]*"
 _NUMBER = r"(\d[\d.]*(?:e[-+]?\d+)?)"

@@ -15,7 +15,8 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, label_planned_runs
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, label_planned_runs
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import LaunchLine
 from merge_bench.report.command import runs_of_command_by_rank
 from merge_bench.report.next_step import next_step_after_recorded_tuning

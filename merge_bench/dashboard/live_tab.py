@@ -29,8 +29,8 @@ from merge_bench.dashboard.live_data import (
     make_live_state,
     tuning_stage_html,
 )
-from merge_bench.records.campaign import WALL
 from merge_bench.records.reader import CampaignFollower
+from merge_bench.records.recorded_plan import WALL
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, ResultEntry
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank

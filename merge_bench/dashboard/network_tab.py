@@ -16,7 +16,8 @@ from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import row_quantity, rows_with_campaigns
 from merge_bench.probe.view.charts import make_panels_of_results, row_value_range
-from merge_bench.records.campaign import Campaign, ProbeRow
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Chart

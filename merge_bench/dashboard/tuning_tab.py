@@ -24,7 +24,8 @@ from merge_bench.dashboard.live_data import (
     is_finished_launch,
     tuning_stage_html,
 )
-from merge_bench.records.campaign import Campaign, RecordedTuning
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedTuning
 from merge_bench.records.results_folder import RUNNING, TUNE, ResultEntry
 from merge_bench.records.schema import AddedConfigLine, TuningStepLine
 from merge_bench.records.writer import make_safe_folder_name

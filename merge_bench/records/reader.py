@@ -19,7 +19,8 @@ import msgspec
 from merge_bench.config.files import open_regular_file
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.writer import RECORDS
 
 LONGEST_LINE = 256 << 20

@@ -21,8 +21,9 @@ import msgspec
 
 from merge_bench.config.files import open_regular_file
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import INTERRUPTED, RecordedPlan, is_tuning
+from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.reader import decode_record, read_campaign_line
+from merge_bench.records.recorded_plan import RecordedPlan, is_tuning
 from merge_bench.records.schema import SCHEMA, CampaignEndLine, CampaignLine, Config, FailureLine, Record
 from merge_bench.records.writer import RECORDS
 

@@ -32,8 +32,9 @@ from merge_bench.analysis.compare import (
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.config.files import make_user_cache_folder, user_cache_folder
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import Campaign, CommandMetric, Run
+from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import CommandMetric
 from merge_bench.records.results_folder import ResultChange, ResultsFolder
 
 Series: TypeAlias = Mapping[str, str | int | float]

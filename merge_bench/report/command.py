@@ -13,7 +13,8 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
 from merge_bench.analysis.compare import Metric, main_metric, metrics_of
 from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
-from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Run
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.report import run_sections as sections
 from merge_bench.units import format_duration, plural
 from merge_bench.view.content import Column, Page, columns_from_rows

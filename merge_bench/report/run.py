@@ -16,7 +16,8 @@ from merge_bench.analysis.documents import Comparison, Document, RunDocument, Sw
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.errors import Caution, UsageError, WrongResult
-from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
+from merge_bench.records.campaign import WAYS, Campaign, Run
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.report import run_sections as sections
 from merge_bench.report.command import (
     CommandRun,

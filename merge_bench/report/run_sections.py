@@ -12,7 +12,8 @@ from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import Launch, RecordedPlan
+from merge_bench.records.campaign import Launch
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import UcxProtocolRange
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key, rank_matrix_columns

@@ -31,7 +31,7 @@ from merge_bench.config.ucx_choice import INFINIBAND
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host.gpu import count_visible_gpus
-from merge_bench.records.campaign import CommandPlan
+from merge_bench.records.recorded_plan import CommandPlan
 
 _OF_TRANSPORT = re.compile(r"UCX_(TCP|POSIX|SYSV|RC|UD|DC)_(?!ERROR_HANDLING)")
 _HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?machinefile)(?=$|[\s=])")

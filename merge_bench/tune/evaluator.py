@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from merge_bench.analysis.compare import METRIC, METRICS, Metric, metrics_of_command
 from merge_bench.analysis.statistics import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
-from merge_bench.records.campaign import Launch, RecordedPlan
+from merge_bench.records.campaign import Launch
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import TuningStepLine
 from merge_bench.tune.space import SettingValue
 from merge_bench.units import plural

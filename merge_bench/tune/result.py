@@ -18,7 +18,8 @@ import msgspec
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
-from merge_bench.records.campaign import Campaign, Launch, RecordedTuning
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.recorded_plan import RecordedTuning
 from merge_bench.records.schema import AddedConfigLine, TuningStepLine
 from merge_bench.tune.evaluator import (
     ABLATE,

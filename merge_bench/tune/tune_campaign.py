@@ -39,8 +39,9 @@ from merge_bench.cluster import signals
 from merge_bench.command.command_campaign import launch_command
 from merge_bench.config.files import replace_file
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, print_message
-from merge_bench.records.campaign import INTERRUPTED, Campaign, RecordedPlan
+from merge_bench.records.campaign import INTERRUPTED, Campaign
 from merge_bench.records.reader import CampaignFollower, read_campaign
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import AddedConfigLine, CampaignEndLine, Config, TuningStepLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import (

@@ -38,7 +38,8 @@ from merge_bench.errors import UsageError, print_message
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.records.campaign import Campaign, CommandPlan, RecordedPlan
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuningStepLine
 from merge_bench.tune.command_tuning import (
     conditions_of_command,

@@ -15,15 +15,8 @@ from merge_bench.analysis.comparable_runs import result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import (
-    Campaign,
-    CommandPlan,
-    Launch,
-    RecordedPlan,
-    RecordedTable,
-    RecordedWorkload,
-    is_tuning,
-)
+from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan, RecordedTable, RecordedWorkload, is_tuning
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS

@@ -28,7 +28,7 @@ from merge_bench.merge.plan import (
 )
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import RecordedPlan, find_unreadable_options
+from merge_bench.records.recorded_plan import RecordedPlan, find_unreadable_options
 from tests.helpers.plans import plan_of
 
 

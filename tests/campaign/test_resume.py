@@ -17,7 +17,7 @@ from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep, make_cam
 from merge_bench.dashboard.live_data import campaign_progress
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import make_probe_rows
+from merge_bench.records.probe_rows import make_probe_rows
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter

@@ -21,7 +21,8 @@ from merge_bench.host.description import Ucx
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
-from merge_bench.records.campaign import RecordedPlan, label_planned_runs
+from merge_bench.records.campaign import label_planned_runs
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Worker
 from merge_bench.tune.tuning_plan import plan_baseline_runs
 from tests.helpers.command_line import exit_status

@@ -18,8 +18,9 @@ from merge_bench.analysis.aggregate import VerificationState, complete_launches,
 from merge_bench.analysis.comparable_runs import select_run_pairs
 from merge_bench.command.command_campaign import is_overstated_perftest
 from merge_bench.config.ucx_info import libucx_wheel_folder
-from merge_bench.records.campaign import Campaign, CommandMetric, CommandPlan, Launch
+from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import CommandMetric, CommandPlan
 from merge_bench.records.results_folder import ResultsFolder
 from tests.helpers.command_line import exit_status
 from tests.helpers.strict_records import validate

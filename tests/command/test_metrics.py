@@ -9,7 +9,7 @@ import pytest
 from merge_bench.command import metrics
 from merge_bench.command.metrics import CommandOutput, MetricOptions, find_metric_value, make_metrics
 from merge_bench.errors import LaunchFailed, UsageError
-from merge_bench.records.campaign import CommandMetric
+from merge_bench.records.recorded_plan import CommandMetric
 
 
 def made(*texts: str, **more: object) -> list[CommandMetric]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import ProbeRow
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.writer import CampaignWriter
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> $x$ $$y$$ @{z}"

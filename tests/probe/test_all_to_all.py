@@ -30,7 +30,7 @@ from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.probe.view.show import print_row_tables
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import ProbeRow
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 

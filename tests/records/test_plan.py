@@ -18,7 +18,7 @@ from merge_bench.config.options import WorkerOptions
 from merge_bench.merge import plan as made
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import plan_tables
-from merge_bench.records import campaign as read
+from merge_bench.records import recorded_plan as read
 from tests.helpers.plans import plan_of
 from tests.helpers.strict_records import unknown_fields
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign

@@ -20,8 +20,9 @@ from merge_bench.cluster.worker_programs import find_free_port
 from merge_bench.command.metrics import CHECK_FAILED
 from merge_bench.command.run_command import COMMAND_FAILED
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Campaign, CommandPlan
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import CommandPlan
 from merge_bench.records.results_folder import TUNE, ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import next_step_after_recorded_tuning

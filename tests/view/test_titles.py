@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.records.campaign import RecordedPlan
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.page.results import group_by_problem, source_runs
 from merge_bench.report.run import print_campaign_report

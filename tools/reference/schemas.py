@@ -27,7 +27,7 @@ from merge_bench.analysis.documents import (
 from merge_bench.command.bisect import BisectDocument
 from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view import ProbeDocument, ReferencesDocument
-from merge_bench.records.campaign import RecordedPlan
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHeader, TimelineIteration, TimelineRound
 from merge_bench.regressions.document import HistoryDocument

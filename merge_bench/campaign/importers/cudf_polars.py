@@ -12,7 +12,7 @@ from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import WALL
+from merge_bench.records.recorded_plan import WALL
 
 IMPORTER = Importer(name="cudf-polars", help="pdsh and pdsds", place=4, includes=("rapidsmpf",))
 

@@ -18,7 +18,7 @@ from merge_bench.campaign.printed_numbers import PrintedNumber, parse_printed_nu
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import WALL
+from merge_bench.records.recorded_plan import WALL
 
 IMPORTER = Importer(name="rapidsmpf", help="bench_shuffle, bench_comm, and statistics", place=5)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.planned_launches import PlannedLaunch
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import MpiInstallation
-    from merge_bench.records.campaign import MedianAndRange, ProbeRow
+    from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
     from merge_bench.records.writer import CampaignWriter
 
 
@@ -45,7 +45,7 @@ class RowQuantity:
 
     def value_range(self, row: ProbeRow | None) -> MedianAndRange | None:
         """Return the range of this quantity in a row, in the displayed unit; None if it was not measured."""
-        from merge_bench.records.campaign import MedianAndRange
+        from merge_bench.records.probe_rows import MedianAndRange
 
         value: MedianAndRange | None = getattr(row, self.field) if row is not None else None
         return value and MedianAndRange(value.median / self.scale, value.low / self.scale, value.high / self.scale)

@@ -36,7 +36,8 @@ from merge_bench.probe.shared import (
     test_kind_by_name,
 )
 from merge_bench.records import ONE_HOST, TWO_HOSTS
-from merge_bench.records.campaign import FROM_FILE, Campaign, ProbeRow, make_probe_rows
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import FROM_FILE, ProbeRow, make_probe_rows
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine

@@ -21,7 +21,8 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replace_file
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import Campaign, ProbeRow
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
 from merge_bench.view.streams import print_document
 

@@ -20,7 +20,8 @@ from merge_bench.probe.shared import (
     test_family_name,
 )
 from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
-from merge_bench.records.campaign import Campaign, MedianAndRange, ProbeRow
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.view.plot import (
     Axis,
     Band,

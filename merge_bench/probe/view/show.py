@@ -27,7 +27,7 @@ from merge_bench.probe.shared import (
     test_family_name,
 )
 from merge_bench.probe.shared.stored_rows import row_quantities, row_quantity, row_test_kind
-from merge_bench.records.campaign import MedianAndRange, ProbeRow
+from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, group_by_key
 from merge_bench.view.next_command import service_machine_note

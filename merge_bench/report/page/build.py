@@ -20,7 +20,8 @@ from merge_bench.probe.shared import RowQuantity, placement_text
 from merge_bench.probe.shared.stored_rows import row_quantities, rows_with_campaigns
 from merge_bench.probe.view.charts import make_panels_of_results
 from merge_bench.probe.view.show import write_row_tables
-from merge_bench.records.campaign import Campaign, ProbeRow
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
 from merge_bench.report.command import figure_text, write_runs_of_command

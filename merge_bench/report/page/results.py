@@ -20,7 +20,8 @@ from merge_bench.analysis.summary import summarize_run
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import Campaign, CommandPlan
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import CommandPlan
 from merge_bench.report.command import CommandRun, write_command_charts
 from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import phase_charts

@@ -23,7 +23,9 @@ from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import RunDocument
-    from merge_bench.records.campaign import Campaign, ProbeRow, RecordedPlan
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.probe_rows import ProbeRow
+    from merge_bench.records.recorded_plan import RecordedPlan
 
 PREFIX = "merge_bench_"
 _LONGEST_MEASURE = 64  # Bencher's limit
@@ -171,7 +173,7 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
     """Yield the figures of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
     from merge_bench.analysis.documents import Spread
-    from merge_bench.records.campaign import WALL
+    from merge_bench.records.recorded_plan import WALL
 
     phases, link, energy = document.phases_seconds, document.link, document.energy
     spreads: dict[str, Spread | float | None] = {
@@ -197,7 +199,7 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
 
 
 def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
-    from merge_bench.records.campaign import make_probe_rows
+    from merge_bench.records.probe_rows import make_probe_rows
 
     times = [launch.line.time for launch in campaign.unrepeated_launches if launch.line is not None]
     for row in make_probe_rows(campaign):

@@ -13,8 +13,8 @@ from merge_bench.analysis.comparable_runs import have_same_problem
 from merge_bench.campaign.importing import import_file
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import remove_table_names
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import remove_table_names
 from tests.analysis.compare.test_document import SIX, document
 from tests.campaign.importing.texts import text
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign

@@ -13,7 +13,7 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import ProbeRow
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
 from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers

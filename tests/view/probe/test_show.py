@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.show import print_row_tables
-from merge_bench.records.campaign import ProbeRow
+from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.reader import read_campaign
 from tests.probe.samples import collective, latency, ping_pong, published, rate, write_campaign
 
