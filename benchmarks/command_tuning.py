@@ -29,7 +29,7 @@ from merge_bench.records.reader import read_campaign
 SCHEMA = 1
 CASES = ("planted", "ignored")
 PLANTED = "tcp-socket-buffers=4m"
-BASELINE = "UCX_TLS=tcp,self\nUCX_TCP_SNDBUF=4k\n"
+BASELINE = "UCX_TLS=tcp,self\nUCX_TCP_SNDBUF=4k\nUCX_TCP_RCVBUF=4k\n"
 SPACE = """
 [[setting]]
 name = "rendezvous-scheme"
