@@ -81,7 +81,7 @@ conflicts = ["rendezvous-scheme=am"]
 values = [{ label = "y", set = { UCX_UNIFIED_MODE = "y" } }]
 """
 PERFTEST = command.ROOT / "tests/hosts/perftest.sh"
-TEST = ("-t", "tag_bw", "-s", "262144", "-n", "200")
+TEST = ("-t", "tag_bw", "-s", "262144", "-n", "50")
 HEADINGS = ("case", "settings", "launches", "found", "times as fast", "95 %", "minutes", "as expected")
 DURATION = ParsedValue("DURATION", parse_positive_duration)
 
