@@ -138,7 +138,9 @@ MEASURES: Mapping[str, Callable[[Path, float, int], dict[str, Any]]] = {
 def summarize(document: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of the document of ``tune --json``: the winner with its confirmed ratio, and the confirmation."""
     winner = document["winner"]
-    confirmed = next((line for line in document["confirmed"] if winner and line["config"] == winner["config"]), {})
+    confirmed: dict[str, Any] = next(
+        (line for line in document["confirmed"] if winner and line["config"] == winner["config"]), {}
+    )
     return {
         "settings": len(document["singles"]),
         "winner": winner["settings"] if winner else [],
