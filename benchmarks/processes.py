@@ -122,7 +122,8 @@ def run_merge_bench(
 ) -> tuple[Document, Ended]:
     """Run ``merge_bench run --json`` with these options; gives the document that it printed.
 
-    `verb`: another command than ``run``; `hosts`: test hosts to run on. The driver then runs at their switch.
+    `verb`: another command than ``run``; `hosts`: test hosts to run on. The driver then runs at their switch. A command
+    behind ``--`` reaches them by itself.
 
     Raises
     ------
@@ -131,7 +132,8 @@ def run_merge_bench(
     """
     argv = [sys.executable, "-P", "-m", "merge_bench", *verb, "--json", *chosen]
     if hosts is not None:
-        argv = hosts.command(*argv, *options(hosts=hosts.hosts_file, ssh_config=hosts.ssh_config))
+        reach = [] if "--" in chosen else options(hosts=hosts.hosts_file, ssh_config=hosts.ssh_config)
+        argv = hosts.command(*argv, *reach)
     ended = run_limited(argv, environment, stem, limit)
     try:
         document: Document = json.loads(ended.output.read_text())

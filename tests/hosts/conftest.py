@@ -51,6 +51,8 @@ class Run:
     ) -> None:
         self.hosts, self.results = hosts, results
         self.started = time.monotonic()
+        # A person's command reaches the hosts by itself.
+        reach = () if command == ("exec",) else ("--ssh-config", str(hosts.ssh_config))
         line = hosts.command(
             sys.executable,
             "-P",
@@ -60,8 +62,7 @@ class Run:
             "--json",
             "--results",
             str(results),
-            "--ssh-config",
-            str(hosts.ssh_config),
+            *reach,
             *options,
         )
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("UCX", "MERGE_BENCH_"))}
