@@ -30,7 +30,7 @@ import click
 
 from benchmarks import command
 from merge_bench.analysis.compare import compare_campaigns
-from merge_bench.campaign import Progress
+from merge_bench.campaign import ProgressDisplay
 from merge_bench.command.command_campaign import plan_command_campaign, run_command_campaign
 from merge_bench.command.options import ExecOptions
 from merge_bench.config.options import RunOptions
@@ -76,16 +76,18 @@ def run_campaign(experiment: Experiment, kind: str, number: int) -> dict[str, st
         (folder / "one.cfg").write_text("UCX_TCP_TX_SEG_SIZE=8k\nNOISE_GAIN=1\n")
         (folder / "two.cfg").write_text(f"UCX_TCP_TX_SEG_SIZE=64k\nNOISE_GAIN={experiment.gain:g}\n")
         (folder / "state").write_text("0\n")
-        options = RunOptions().with_given_values(
+        options = RunOptions().with_command_line_values(
             configs=(f"{name}/one.cfg", f"{name}/two.cfg"),
             launches=experiment.launches,
             seed=seed,
             results=f"{name}/results",
             trust_config=True,  # no known library reads NOISE_GAIN
         )
-        metric = ExecOptions().with_given_values(metric=(r"time=re:^time: ([\d.]+) s$",), unit=("s",))
+        metric = ExecOptions().with_command_line_values(metric=(r"time=re:^time: ([\d.]+) s$",), unit=("s",))
         words = [str(SCRIPT), kind, str(seed), "{launch}", f"{name}/state"]
-        results, status = run_command_campaign(plan_command_campaign(words, metric, options), options, Progress())
+        results, status = run_command_campaign(
+            plan_command_campaign(words, metric, options), options, ProgressDisplay()
+        )
         if status:
             raise RunFailed(f"a campaign with the noise {kind} ended with status {status}")
         return {each.metric: each.verdict for each in compare_campaigns([read_campaign(results)]).comparisons}
@@ -94,7 +96,7 @@ def run_campaign(experiment: Experiment, kind: str, number: int) -> dict[str, st
 def _begin_worker() -> None:
     """Leave signals to the main process, and look at no other processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    other_load.measure_other_load = lambda *_, **__: other_load.OtherLoad()
+    other_load.measure_other_load = lambda *_, **__: other_load.OtherProcessLoad()
 
 
 def measure(experiment: Experiment, jobs: int, note: Callable[[Counts], None]) -> None:

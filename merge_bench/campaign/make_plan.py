@@ -194,7 +194,7 @@ def choose_dask_protocol(options: RunOptions, *, reachable_by_others: bool) -> s
         return "tls"
     if options.protocol == AUTO:
         open_anyway = (
-            options.insecure if reachable_by_others else not find_data_plane(options.exchange).exchanges_by_workers
+            options.insecure if reachable_by_others else not find_data_plane(options.exchange).workers_exchange_rows
         )
         return "tcp" if open_anyway else "tls"
     if reachable_by_others and options.protocol != "tls" and not options.insecure:

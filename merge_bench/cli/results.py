@@ -55,7 +55,7 @@ def compare_results(
     RESULTs, the baseline is the first RESULT. Network measurements are shown side by side, without a verdict.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
-    from merge_bench.analysis.compare import compare_campaigns
+    from merge_bench.analysis.compare import common_metrics, compare_campaigns
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document

@@ -159,7 +159,7 @@ def tune(
             metric=tune_options.metric,
             pruned=pruned,
             details=run_options.details,
-            step=step,
+            next_step=step,
             remarks=remarks,
         )
     return status
@@ -175,9 +175,7 @@ def _resolve_tuned_command(
     if words:
         refuse_merge_options(run_options)
         timeout = run_options.timeout if TIMEOUT in run_options.sources else None
-        command = make_command_plan(
-            words, exec_options.with_command_line_values(timeout=timeout), lanes=exec_options.lanes
-        )
+        command = make_command_plan(words, exec_options.with_command_line_values(timeout=timeout))
         return tune_options.with_command_line_values(metric=command.main_metric.name), command
     if others := [key for key in exec_options.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from merge_bench.errors import Caution
+from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 
 
@@ -68,7 +68,7 @@ class RecordedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str] | None = None
     left: RecordedTable | None = None
     right: RecordedTable | None = None
-    warnings: list[Caution] | None = None
+    warnings: list[WarningMessage] | None = None
 
 
 class RecordedTuning(msgspec.Struct, frozen=True, kw_only=True):

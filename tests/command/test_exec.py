@@ -261,7 +261,7 @@ def test_a_config_can_require_transports(place: Path) -> None:
     campaign = run_script(LOGS, "--configs", "b.cfg,tcp.cfg", launches=2)
     assert [each.plan.require_transport for each in campaign.runs] == [None, ["tcp"]]
     assert [launch.lanes is not None for each in campaign.runs for launch in each.launches] == [True, False] * 2
-    assert select_run_pairs([campaign], anyway=False).pairs
+    assert select_run_pairs([campaign], allow_incomparable=False).pairs
     unmet = run_script(LOGS, "--config", "cma.cfg", launches=2, status=5)
     assert failure_code(unmet) == "gate-not-met"
     assert run_script(LOGS, "--config", "cma.cfg", "--require-transport", "tcp").launches[0].complete
