@@ -111,7 +111,7 @@ def release_rows(campaign: Campaign) -> Iterator[list[str]]:
 
 
 @click.command(context_settings=command.CONTEXT)
-@click.argument("results", metavar="RESULT...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("results", metavar="RESULT...", nargs=-1, required=True, type=click.Path(path_type=Path))
 def releases(results: Sequence[Path]) -> None:
     """Print one table of campaigns whose runs differ in the release of UCX."""
     rows = [row for path in results for row in release_rows(read_campaign(path))]

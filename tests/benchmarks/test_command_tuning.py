@@ -21,7 +21,7 @@ def document(*settings: str) -> dict[str, Any]:
 def test_the_space_has_17_values_one_of_which_is_planted(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
     file.write_text(SPACE)
-    values = [value.id for value in read_tuning_space(file).values]
+    values = [value.value_id for value in read_tuning_space(file).values]
     assert len(values) == 17
     assert values.count(PLANTED) == 1
 
