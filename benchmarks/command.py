@@ -117,8 +117,8 @@ def sentence(error: Exception) -> str:
     return str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
 
 
-def chosen(names: Sequence[str] | None, known: Collection[str]) -> set[str]:
-    """The names given to --only, or all.
+def chosen(names: Sequence[str] | None, known: Collection[str], option: str = "--only") -> set[str]:
+    """The names given to `option`, or all.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def chosen(names: Sequence[str] | None, known: Collection[str]) -> set[str]:
     """
     for name in names or ():
         if name not in known:
-            raise UsageError(f"--only {name}: unknown name; choose from {', '.join(known)}")
+            raise UsageError(f"{option} {name}: unknown name; choose from {', '.join(known)}")
     return set(names or known)
 
 

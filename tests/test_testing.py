@@ -26,6 +26,7 @@ def test_a_run_is_verified_and_has_all_that_a_cluster_measures(tmp_path: Path, e
     assert merge_bench.load(result.folder).document == run
 
 
+@pytest.mark.slow
 def test_several_configs_and_launches_are_one_campaign(tmp_path: Path) -> None:
     with fake_cluster():
         result = merge_bench.run(**SMALL, engine=["native", "polars"], launches=2, results=tmp_path)

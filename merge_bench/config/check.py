@@ -377,6 +377,7 @@ def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
         _check_transports,
         _check_overridden_aliases,
         _check_network_devices,
+        _check_loopback,
         _check_delayed_submission,
     )
     return tuple(conflict for rule in rules for conflict in rule(settings))
@@ -539,6 +540,20 @@ def _check_network_devices(settings: EffectiveSettings) -> Iterator[Conflict]:
             f"UCX_MAX_RNDV_RAILS={rails} is for hosts with InfiniBand or RoCE adapters, and this host has none: here"
             " the config runs without them, so what it is for can only be measured on other hosts.",
             f"{_FAQ}, 'Does UCX support multi-rail?'",
+        )
+
+
+def _check_loopback(settings: EffectiveSettings) -> Iterator[Conflict]:
+    allowed = allowed_transports.find_allowed_transports(settings.ucx_tls)
+    only_loopback = settings.effective.get("UCX_NET_DEVICES") == "lo" and "tcp" in allowed
+    without_shared_memory = not allowed_transports.includes_peer_shared_memory(allowed)
+    if settings.catalogue.minor_version == (1, 20) and only_loopback and without_shared_memory:
+        yield Conflict(
+            "loopback-unreachable",
+            ("UCX_NET_DEVICES", "UCX_TLS"),
+            "UCX 1.20 cannot connect two processes over lo (UCX 1.19 and 1.21 can): name another interface of this"
+            " host, such as --interface eth0; what a host sends to itself does not leave it.",
+            "openucx/ucx#11202; seen with 1.20.1",
         )
 
 

@@ -247,6 +247,7 @@ def test_the_machine_is_that_of_the_gpus_that_can_be_seen(tmp_path: Path, monkey
         look()
 
 
+@pytest.mark.slow
 def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "--output", str(tmp_path)],

@@ -10,11 +10,11 @@ import pytest
 PROGRAM = """
 import gc, sys
 from merge_bench.cluster import start_dask
-sys.argv[1:] = [sys.argv[1], "--version"]
+sys.argv[1:] = [sys.argv[1], "--no-dashboard", "--version"]
 try:
     start_dask.main()
 except SystemExit:
-    print(sorted(name for name in ("rmm", "scipy", "distributed") if sys.modules.get(name)), gc.isenabled())
+    print(sorted(name for name in ("rmm", "scipy", "jinja2", "distributed") if sys.modules.get(name)), gc.isenabled())
 """
 
 

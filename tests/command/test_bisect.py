@@ -94,6 +94,7 @@ def test_a_spent_budget_leaves_the_releases_that_are_certain() -> None:
     assert (result.between, result.decisive_step, result.reason) == (("1.19.0", "1.20.0"), None, NO_TIME)
 
 
+@pytest.mark.slow
 def test_releases_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -165,6 +166,7 @@ def test_the_release_that_slows_a_command(place: Path, capsys: pytest.CaptureFix
     assert "UCX_RNDV_THRESH" in printed
 
 
+@pytest.mark.slow
 def test_a_release_with_which_the_command_fails_ends_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failing = 'case "$LD_LIBRARY_PATH" in */1.22.0/*) exit 1 ;; esac'
     assert exit_status("bisect", "--ucx", "1.19.0,1.22.0", "--", "sh", "-c", failing) == 3

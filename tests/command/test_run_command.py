@@ -96,7 +96,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_status_and_wall_clock(scene: Scene) -> None:
     ended = scene.shell("sleep 0.2; echo right; echo wrong >&2; exit 3")
     assert (ended.reason, ended.status, ended.left_out, ended.problem) == ("ended", 3, 0, "")
-    assert 0.2 <= ended.seconds < 1.0
+    assert ended.seconds >= 0.2
     assert scene.out == "right\n"
     assert (scene.folder / "err").read_text() == "wrong\n"
 
@@ -193,9 +193,12 @@ def test_closed_output_is_not_the_end(scene: Scene) -> None:
 
 
 def test_an_interruption_ends_everything(scene: Scene) -> None:
+    def interrupt() -> None:
+        scene.wait_for(lambda: len(scene.left()) >= 3, 60.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
     task = scene.task("sh", "-c", f"setsid sleep {scene.mark} & sleep {scene.mark}")
-    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         scene.processes.run(task)
     assert scene.left()

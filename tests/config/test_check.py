@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import shutil
@@ -12,7 +13,7 @@ import pytest
 
 from merge_bench.campaign import options_of_run
 from merge_bench.config import check
-from merge_bench.config.check import STATES, CheckResult, check_config
+from merge_bench.config.check import STATES, CheckResult, EffectiveSettings, check_config, find_conflicts
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
@@ -196,6 +197,27 @@ def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make
     assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
     found = check_config(file, {}, ucx="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
+
+
+@pytest.mark.parametrize(
+    ("release", "transports", "devices", "warned"),
+    [
+        ("1.20.1", "^sm", "lo", True),
+        ("1.20.1", "tcp,self", "lo", True),
+        ("1.20.1", "all", "lo", False),
+        ("1.20.1", "^tcp", "lo", False),
+        ("1.20.1", "^sm", "eth0", False),
+        ("1.19.0", "^sm", "lo", False),
+        ("1.21.0", "^sm", "lo", False),
+    ],
+)
+def test_a_release_that_cannot_connect_over_loopback(
+    release: str, transports: str, devices: str, warned: bool, wheel: InstalledUcx
+) -> None:
+    settings = {"UCX_TLS": transports, "UCX_NET_DEVICES": devices}
+    catalogue = SettingCatalogue(dataclasses.replace(wheel, version=release))
+    found = find_conflicts(EffectiveSettings(settings, frozenset(), catalogue))
+    assert ("loopback-unreachable" in {each.code for each in found}) == warned
 
 
 def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make) -> None:

@@ -101,6 +101,7 @@ def test_what_runs_first_can_be_read_by_old_pythons(name: str) -> None:
     assert not re.search("^from __future__", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Path) -> None:
     assert installation.python_refusal(["run"]) is None
     (tmp_path / "rich.py").write_text("import a_module_that_is_not_there\n")

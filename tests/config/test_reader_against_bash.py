@@ -91,12 +91,14 @@ def _compare(strategy: st.SearchStrategy[str], count: int, folder: Path) -> tupl
     return len(accepted), len(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [120, pytest.param(1200, marks=pytest.mark.soak)])
 def test_valid_configs_give_what_bash_gives(count: int, tmp_path: Path) -> None:
     accepted, _ = _compare(configs, count, tmp_path)
     assert accepted > 0.4 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.soak)])
 def test_of_shell_like_soup_only_what_bash_merely_assigns_is_accepted(count: int, tmp_path: Path) -> None:
     accepted, refused = _compare(soups, count, tmp_path)

@@ -54,6 +54,7 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     assert all(future.status == "pending" for future in found[0])
 
 
+@pytest.mark.slow
 def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(client: Client) -> None:
     load = functools.partial(time.sleep, 1)
     loading = threading.Thread(

@@ -201,6 +201,7 @@ def test_the_environment_s_own_is_taken_whatever_stands_on_path(
     assert mpirun.find_mpi("mpirun").mpirun == str(tmp_path / "mpirun")
 
 
+@pytest.mark.slow
 def test_one_that_is_asked_for_is_taken_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
     with pytest.raises(UsageError, match=r"Open MPI 3\.1\.0.*; choose another mpirun with --mpirun"):

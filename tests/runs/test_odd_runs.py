@@ -122,8 +122,8 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: JoinK
 @pytest.mark.parametrize(
     "options",
     [
-        ("--exchange", "dask"),
-        pytest.param(("--engine", "polars", "--pipeline", "on"), marks=pytest.mark.soak),
+        ("--engine", "polars", "--pipeline", "on"),
+        pytest.param(("--exchange", "dask"), marks=pytest.mark.soak),
         pytest.param(("--engine", "pandas"), marks=pytest.mark.soak),
     ],
 )

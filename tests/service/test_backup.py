@@ -109,6 +109,7 @@ def until_measured(service: RealService, number: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
     with_jobs = open_service_store(tmp_path)
     for number in range(2000):

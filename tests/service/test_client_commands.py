@@ -135,6 +135,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_names_the_command_that_cancels(
     assert f"jobs cancel 7 --service {server.url}" in errors
 
 
+@pytest.mark.slow
 def test_a_tuning_comes_home_with_the_config_that_it_found(
     fake: Callable[..., Fake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_running_job_is_cancelled_as_by_ctrl_c_and_killed_if_it_does_not_end(
     assert (job.state, job.status, job.message) == ("cancelled", status, "cancelled")
 
 
+@pytest.mark.slow
 def test_what_a_job_leaves_is_ended_before_the_next_begins(service: Service) -> None:
     number, after = service.add(PARENT), service.add(ALONE, service.store.instance)
     until(lambda: service.job(after).state != "queued" and service.job(after).ended)
@@ -165,6 +166,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "resume"), [(POLITE, False), (DEAF, False), (PARENT + "; import time; time.sleep(9)", True)]
 )

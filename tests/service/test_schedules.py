@@ -239,6 +239,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights) -> None:
     assert [each.message for each in nights.store.list_schedules()] == [None] * 3
 
 
+@pytest.mark.slow
 @examples(60)
 @hypothesis.given(
     st.sampled_from(ZONES),

@@ -82,6 +82,7 @@ def log_in(service: Running, token: str, **headers: str) -> tuple[int, dict[str,
     return get(service, "/login", method="POST", body=f"token={service.tokens.get(token, token)}", **kind)
 
 
+@pytest.mark.slow
 def test_a_token_becomes_a_session_that_scripts_cannot_read_and_other_sites_cannot_send(service: Running) -> None:
     status, headers, _ = log_in(service, "reader")
     cookie, *words = headers["Set-Cookie"].split("; ")
@@ -155,6 +156,7 @@ def test_without_a_token_there_is_nothing_but_health_the_icon_and_the_form(servi
     assert service.ask("GET", "/api/health", token=None) == (200, {"ok": True})
 
 
+@pytest.mark.slow
 def test_with_a_token_there_are_pages_and_nothing_else_and_the_page_does_not_contain_the_token(
     service: Running,
 ) -> None:
@@ -188,6 +190,7 @@ def test_pages_have_the_hosts_of_the_service_and_nobody_elses(service: Running) 
         assert get(service, "/", "ci", Origin=origin)[0] == 403
 
 
+@pytest.mark.slow
 def test_the_websocket_needs_the_cookie_and_the_origin_of_the_service(service: Running) -> None:
     own = f"http://127.0.0.1:{service.port}"
     base, secret = session_of(service, "ci")

@@ -101,6 +101,7 @@ def settled(evaluator: object) -> Candidate:
 RECORDED = launches(a=EVEN, b=UP, c=EVEN)
 
 
+@pytest.mark.slow
 def test_cut_off_anywhere_the_same_candidates_are_confirmed(tmp_path: Path) -> None:
     with begin(tmp_path / "whole") as writer:
         assert settled(evaluator_of(writer, Cluster(writer, speed=RECORDED).launch)) == B

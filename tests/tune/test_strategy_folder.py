@@ -26,6 +26,7 @@ STRATEGY = SearchStrategy(
 """
 
 
+@pytest.mark.slow
 def test_one_file_more_is_one_strategy_more(tmp_path: Path) -> None:
     (tmp_path / "first_value.py").write_text(FIRST_VALUE)
     shown = run_with("merge_bench.tune.strategies", tmp_path, "tune", "--help").stdout

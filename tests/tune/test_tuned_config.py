@@ -177,6 +177,7 @@ def test_a_long_name_leaves_room_for_the_whole_size_of_its_confirmation(campaign
     assert max(map(len, rows)) <= 36
 
 
+@pytest.mark.slow
 def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campaign, tmp_path: Path) -> None:
     plot = tmp_path / "mine.svg"
     told = draw_tuning_charts(tuning_result_of(campaign), campaign, [plot], SIZES, "throughput")

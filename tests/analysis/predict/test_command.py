@@ -230,6 +230,7 @@ def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:
         assert f"| `{name}` | {gpu.bandwidth / 1e9:,.0f} | {gpu.source} |" in page
 
 
+@pytest.mark.slow
 def test_the_scaling_is_drawn(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"scaling.{form}" for form in ("png", "svg", "html")]
     plots = [word for file in files for word in ("--plot", file)]

@@ -90,6 +90,7 @@ def test_a_fitted_rate_above_the_link_limit_of_its_run_gives_a_warning(
     assert warnings(replace(EXACT, link_limit=1.4 * limit)) == []
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say(tmp_path: Path) -> None:
     held = 0
     for seed in range(20):

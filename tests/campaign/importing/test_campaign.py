@@ -204,6 +204,7 @@ def test_a_file_too_large_for_a_report_is_not_read_whole(tmp_path: Path) -> None
         import_file(file, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path) -> None:
     file, most = tmp_path / "merge.out", 1 << 20
     file.write_text(text() + most * "\n")

@@ -67,6 +67,7 @@ def tables(left: Sequence[int], right: Sequence[int], kind: pa.DataType | None =
 KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64())
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(KINDS),
     parts=st.integers(1, 3),
@@ -93,6 +94,7 @@ def test_extremes_are_keys_like_any_other() -> None:
     assert sorted(result["k"].to_pylist()) == sorted(ends)
 
 
+@pytest.mark.slow
 def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
     """A million pairs, where there is room for a thousand at a time."""
     left, right = tables([7] * 1000 + [8], [9] + [7] * 1000)

@@ -153,6 +153,7 @@ def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"sf1", ".sf1.lock"}
 
 
+@pytest.mark.slow
 def test_two_at_once(copier: str, tmp_path: Path) -> None:
     found: list[tuple[Path, ...]] = []
     barrier = threading.Barrier(3)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import panel as pn
+import pytest
 from bokeh.document import Document
 from bokeh.model import Model
 from panel.models.comm_manager import CommManager
@@ -24,6 +25,7 @@ from tests.view.dashboard.samples import broken, hostile, interleaved, probing, 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
+@pytest.mark.slow
 def test_what_was_read_before_a_tab_was_left_is_shown_when_it_is_chosen_again(tmp_path: Path) -> None:
     view = board(tmp_path)
     build(view)
@@ -43,6 +45,7 @@ def test_what_was_read_before_a_tab_was_left_is_shown_when_it_is_chosen_again(tm
     assert "Found: tls=sm" in texts(view.tuning.layout)
 
 
+@pytest.mark.slow
 def test_tuning_and_network_show_the_newest_and_offer_the_rest(tmp_path: Path) -> None:
     tuning(tmp_path)
     probing(tmp_path)
@@ -56,6 +59,7 @@ def test_tuning_and_network_show_the_newest_and_offer_the_rest(tmp_path: Path) -
     assert len(view.network.parts.select(pn.pane.Bokeh)) == 2
 
 
+@pytest.mark.slow
 def test_hostile_and_broken_results_break_nothing_and_become_no_markup(tmp_path: Path) -> None:
     hostile(tmp_path)
     broken(tmp_path)

@@ -32,6 +32,7 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 BY_WORKER = "Bandwidth of each worker, last iterations"
 
 
+@pytest.mark.slow
 def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None:
     view = board(tmp_path)
     update(view.live)
@@ -172,6 +173,7 @@ def test_the_numbers_name_their_launch_if_there_are_several(kind: str, launch: b
     assert {"Throughput", "Bandwidth", "Wall-clock", "Config", "Verified"} <= set(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sweep", "run"])
 def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tmp_path: Path) -> None:
     """They are of the whole campaign, and of its fastest config."""
@@ -269,6 +271,7 @@ def test_what_the_command_warned_of_stands_in_the_live_tab_once_it_has_ended(kin
     assert all(as_html(caution.message) in texts(view.live.layout) for caution in said)
 
 
+@pytest.mark.slow
 def test_there_is_no_card_for_nothing(tmp_path: Path) -> None:
     assert shown_cards(live_of("p2p", tmp_path)) == ["Warnings and remedies"]
     assert len(shown_cards(live_of("run", tmp_path / "r"))) == 8

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import panel as pn
+import pytest
 
 from merge_bench.dashboard.results_tab import ResultsView
 from merge_bench.records.results_folder import ResultsFolder
@@ -78,6 +79,7 @@ def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path) -
     assert view.table.value["Status"].iloc[place] == "verified"
 
 
+@pytest.mark.slow
 def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_new_rows(tmp_path: Path) -> None:
     interleaved(tmp_path)
     view = results_view(tmp_path, patience=-1.0)

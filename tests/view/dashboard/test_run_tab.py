@@ -110,6 +110,7 @@ def test_a_gate_that_was_not_met_is_no_failure(tmp_path: Path, status: int, show
     assert f">{shown}</span>" in texts(view.run.jobs)
 
 
+@pytest.mark.slow
 def test_how_long_jobs_wait_and_take_is_what_the_same_commands_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_control_c_and_a_hang_up_end_it_with_0(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.slow
 def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
     def ask(path: str, **headers: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
