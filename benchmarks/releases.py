@@ -83,8 +83,8 @@ def _probe_values(run: Run, chosen: Callable[[Launch], list[ProbeLine]], *, late
     for launch in run.launches:
         for line in chosen(launch):
             value = (1.0 / line.seconds if line.seconds else None) if latency else line.bandwidth_bytes_per_second
-            if value is not None and launch.block is not None:
-                values[launch.block] = value
+            if value is not None and launch.block_index is not None:
+                values[launch.block_index] = value
     return values
 
 
@@ -103,7 +103,7 @@ def release_rows(campaign: Campaign) -> Iterator[list[str]]:
                 low, high = map(math.exp, judgement.interval)
                 ratio += f" ({low:.3f} to {high:.3f})"
             verdicts.append((ratio, judgement.verdict.value))
-        for run, label, own, verdict in zip(campaign.runs, campaign.labels, values, verdicts, strict=True):
+        for run, label, own, verdict in zip(campaign.runs, campaign.run_labels, values, verdicts, strict=True):
             lanes = sorted({name for launch in run.launches for name in lanes_of(launch)})
             numbers = sorted(map(shown, own.values()))
             extremes = f"{numbers[0]:.3g} to {numbers[-1]:.3g}"
