@@ -26,7 +26,7 @@ from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
 from merge_bench.host.machine import available_memory_bytes, usable_core_count
-from merge_bench.merge.workload.benchmarks import Question
+from merge_bench.merge.workload.benchmarks import BenchmarkQuestion
 from merge_bench.merge.workload.h2o import H2O, h2o_tables
 
 SCHEMA = 1
@@ -39,13 +39,13 @@ FAMILIES = {
 HEADINGS = ("question", "result", "ours (ms)", *(f"{name} (ms, ÷ ours)" for name in FAMILIES))
 
 
-def named(question: Question) -> str:
+def named(question: BenchmarkQuestion) -> str:
     """``q1: x ⋈ small on id1``, with the kind of the join unless it is an inner one."""
     how = f", {question.how}" if question.how != "inner" else ""
     return f"{question.name}: {question.left} ⋈ {question.right} on {question.left_on[0]}{how}"
 
 
-def row(question: Question, found: Mapping[str, Any]) -> list[str]:
+def row(question: BenchmarkQuestion, found: Mapping[str, Any]) -> list[str]:
     """A line of the table: of each family the fastest variant, with how many times as long it took."""
     standings = {each["contender"]: each for each in found["standings"]}
     ours = standings[REFERENCE]["wall"]

@@ -13,7 +13,7 @@ import click
 from benchmarks import command
 from benchmarks.goal.bench import scratch
 from merge_bench.analysis.statistics import median
-from merge_bench.merge.time_notes import note_seconds
+from merge_bench.merge.time_notes import measure_note_seconds
 
 
 @click.command(context_settings=command.CONTEXT)
@@ -22,7 +22,7 @@ from merge_bench.merge.time_notes import note_seconds
 @command.option("--chunk", command.ROWS, "1e6", "Rows of each frame on each of two workers.")
 def timeline_cost(repeats: int, launches: int, chunk: int) -> None:
     """Print both with their least and greatest values."""
-    costs = [1e6 * note_seconds() for _ in range(repeats)]
+    costs = [1e6 * measure_note_seconds() for _ in range(repeats)]
     click.echo(f"one note: {median(costs):.3f} µs ({min(costs):.3f} to {max(costs):.3f})")
     with scratch() as bench:
         campaign = bench.merge(

@@ -47,13 +47,13 @@ Failures = Mapping[str, Exception]
 def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange] | None = None) -> Iterator[None]:
     """Have launches in this block use threads of this process for workers; `exchange`: the data plane between them."""
 
-    def exchange_class(name: str) -> type[Exchange]:
+    def import_exchange_class(name: str) -> type[Exchange]:
         return exchange or QueueExchange
 
     with (
         mock.patch.object(cluster_session, "Session", functools.partial(_ThreadSession, failures or {})),
-        mock.patch.object(merger, "exchange_class", exchange_class),
-        mock.patch.object(worker, "exchange_class", exchange_class),
+        mock.patch.object(merger, "import_exchange_class", import_exchange_class),
+        mock.patch.object(worker, "import_exchange_class", import_exchange_class),
         mock.patch.object(worker, "get_worker", _current_process),
         mock.patch.object(memory, "LEAST_BYTES", 1),
         mock.patch.object(campaign, "warn_if_host_busy"),
@@ -88,7 +88,7 @@ class QueueExchange(Exchange):
         self._ends_by_address[self.address] = self
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> QueueExchange:
+    def from_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> QueueExchange:
         """Make this worker's end of the data plane."""
         return cls(rank, plan.workers, abort=abort, timeout=plan.timeout)
 
@@ -102,7 +102,9 @@ class QueueExchange(Exchange):
         self._peer_ends = {peer: self._ends_by_address[addresses[peer]] for peer in self.peers}
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
         flight, began = FrameTransfer(), time.perf_counter()
         for peer, buffer in sends.items():
@@ -113,7 +115,7 @@ class QueueExchange(Exchange):
                 _as_bytes(target)[:] = source
             flight.arrived[peer] = (buffer.nbytes, time.perf_counter() - began)
         flight.seconds = time.perf_counter() - began
-        if noted:
+        if note_batches:
             for received, buffers in ((False, sends), (True, receives)):
                 for peer, buffer in buffers.items():
                     flight.batches[peer, received] = (began, began + flight.seconds, buffer.nbytes)
@@ -122,12 +124,12 @@ class QueueExchange(Exchange):
     def _receive(self, peer: int) -> list[Bytes]:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
-            self.abort.raise_if_set()
+            self.abort.raise_if_aborted()
             with contextlib.suppress(queue.Empty):
                 return self._arrived[peer].get(timeout=0.05)
         raise RunFailed(f"rank {self.rank} received nothing from rank {peer} for {self._timeout:.0f} s")
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
         """For each other worker, the one lane to it and no protocols."""
         return {peer: (["self/memory"], []) for peer in self.peers}
 
@@ -149,7 +151,7 @@ class _ThreadSession(cluster_session.Session):
 
     def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
         """Make a thread for each worker, and describe each of them as this process."""
-        if not self.plan.data_plane.exchanges_by_workers or self.plan.pipeline:
+        if not self.plan.data_plane.workers_exchange_rows or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
         self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         facts = _describe_process(tuple(self.settings.environment))
@@ -221,7 +223,7 @@ class _ThreadWorkers(WorkerCalls):
     def abort_workers(self, reason: str) -> None:
         """Stop everything that waits on the workers."""
         for process in self._processes:
-            process.plugins[worker.PLUGIN].abort.set(reason)
+            process.plugins[worker.PLUGIN].abort.abort_run(reason)
 
 
 def _stand_in_process(deliver: Callable[[Mapping[str, Any]], None]) -> Any:

@@ -263,8 +263,10 @@ def test_a_wrong_option_is_a_sentence_and_starts_nothing(options: Any, sentence:
 class FlippingExchange(QueueExchange):
     """A data plane that changes bits of the payload that it carries."""
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
-        flight = super().transfer(sends, receives, noted=noted)
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
+        flight = super().transfer(sends, receives, note_batches=note_batches)
         for rows in (buffer for buffer in receives.values() if buffer.nbytes > 4000):  # headers are shorter
             rows[len(rows) // 2 :] ^= 1
         return flight
@@ -273,7 +275,13 @@ class FlippingExchange(QueueExchange):
 @pytest.mark.parametrize(
     ("status", "error", "cluster", "options", "message"),
     [
-        (3, RunFailed, {"failures": {"iterate": ValueError("no such row")}}, {}, r"rank 0 .* failed: .*no such row"),
+        (
+            3,
+            RunFailed,
+            {"failures": {"run_merge_iterations": ValueError("no such row")}},
+            {},
+            r"rank 0 .* failed: .*no such row",
+        ),
         (4, WrongResult, {"exchange": FlippingExchange}, {}, "wrong values"),
         (5, GateNotMet, {}, {"engine": ["native", "polars"], "fail_on": "not-faster"}, "INCONCLUSIVE in throughput"),
     ],

@@ -35,7 +35,10 @@ def test_several_configs_and_launches_are_one_campaign(tmp_path: Path) -> None:
 
 
 def test_a_step_that_fails_ends_the_launch(tmp_path: Path) -> None:
-    with fake_cluster({"iterate": RunFailed("rank 0 lost its link")}), pytest.raises(RunFailed, match="lost its link"):
+    with (
+        fake_cluster({"run_merge_iterations": RunFailed("rank 0 lost its link")}),
+        pytest.raises(RunFailed, match="lost its link"),
+    ):
         merge_bench.run(**SMALL, results=tmp_path)
 
 

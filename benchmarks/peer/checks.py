@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from merge_bench.errors import WrongResult
-from merge_bench.merge.workload import Expectation
+from merge_bench.merge.workload import ExpectedWorkerResult
 
 
-def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> int:
+def judge(expected: ExpectedWorkerResult, rows: int, checksum: int, bad: int) -> int:
     """Check the number of rows, their checksum, and that none is bad; gives the number.
 
     Raises

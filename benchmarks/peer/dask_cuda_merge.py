@@ -135,10 +135,10 @@ def set_up_pools(client: Client, sharers: int) -> None:
         found = [client.submit(step, *arguments, workers=[each], pure=False) for each in workers]
         return client.gather(found)  # type: ignore[no-any-return]
 
-    on_all(gpu_memory.bind_context)
+    on_all(gpu_memory.bind_cuda_context)
     found = [memory for memory in on_all(gpu_memory.inspect_gpu_memory) if memory is not None]
     size = min(gpu_memory.pool_bytes_per_worker(None, [memory] * sharers) for memory in found) if found else None
-    on_all(gpu_memory.set_up_pool, size)
+    on_all(gpu_memory.set_up_memory_pool, size)
 
 
 def run(job: Job) -> Outcome:

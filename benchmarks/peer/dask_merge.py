@@ -22,7 +22,7 @@ from benchmarks.peer.inprocess import timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.host.machine import PeakMemoryMeter
 from merge_bench.merge.engines.pandas import to_pandas
-from merge_bench.merge.workload import Expectation, synthetic
+from merge_bench.merge.workload import ExpectedWorkerResult, synthetic
 
 SETTLE_SECONDS = 60.0
 _meter: PeakMemoryMeter | None = None  # of a worker's process
@@ -36,10 +36,10 @@ def make_chunk(job: Job, rank: int, side: str) -> Any:
     return to_pandas((left if side == "left" else right).to_arrow())
 
 
-def expect(job: Job, rank: int) -> Expectation:
+def expect(job: Job, rank: int) -> ExpectedWorkerResult:
     """One chunk's part of what the result must be. Runs on a worker."""
     if job.tables is not None:
-        return Expectation(job.tables.rows, job.tables.checksum) if rank == 0 else Expectation(0, 0)
+        return ExpectedWorkerResult(job.tables.rows, job.tables.checksum) if rank == 0 else ExpectedWorkerResult(0, 0)
     return synthetic.generate_chunks(job.spec, rank, job.workers)[2]
 
 
@@ -107,11 +107,11 @@ def _measure(job: Job, client: Client) -> Outcome:
     return Outcome("dask", str(distributed.__version__), walls, rows, rows is not None, peak)
 
 
-def _verify(job: Job, client: Client, result: Any, expected: list[Expectation]) -> int:
+def _verify(job: Job, client: Client, result: Any, expected: list[ExpectedWorkerResult]) -> int:
     parts = [future for future in client.futures_of(result) if isinstance(future, Future)]
     found = client.gather([client.submit(check_part, job, part, pure=False) for part in parts])
     rows, checksum, bad = (int(sum(each)) for each in zip(*found, strict=True))
-    whole = Expectation(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
+    whole = ExpectedWorkerResult(sum(part.rows for part in expected), sum(part.checksum for part in expected) % 2**64)
     return judge(whole, rows, checksum % 2**64, bad)
 
 

@@ -18,7 +18,7 @@ from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Job, Outcome, Tables
 from merge_bench.host.machine import PeakMemoryMeter
 from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.workload import Expectation, synthetic
+from merge_bench.merge.workload import ExpectedWorkerResult, synthetic
 
 
 class Joiner:
@@ -122,7 +122,7 @@ def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:
 def verify_tables(tables: Tables, result: pa.Table) -> int:
     """Check the number of rows and their checksum; gives the number. Raises `WrongResult` like `judge`."""
     found = checksum(*(result[f"{side}_payload"].to_numpy() for side in ("left", "right")))
-    return judge(Expectation(tables.rows, tables.checksum), result.num_rows, found, 0)
+    return judge(ExpectedWorkerResult(tables.rows, tables.checksum), result.num_rows, found, 0)
 
 
 def checksum(left: np.ndarray, right: np.ndarray) -> int:

@@ -12,14 +12,14 @@ from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.workload import Expectation
-from merge_bench.merge.workload.benchmarks import Question
-from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables, row_bytes
+from merge_bench.merge.workload import ExpectedWorkerResult
+from merge_bench.merge.workload.benchmarks import BenchmarkQuestion
+from merge_bench.merge.workload.tables import TableSpec, load_chunk, mean_row_bytes, plan_tables
 
 SIDES = ("left", "right")
 
 
-def of_question(question: Question, left: Path, right: Path) -> Tables:
+def of_question(question: BenchmarkQuestion, left: Path, right: Path) -> Tables:
     """The tables of a question, with the expected result, which DuckDB computes."""
     kinds: dict[str | None, Kind] = {"inner": "inner", "left": "left"}
     if question.left_on != question.right_on or question.how not in kinds:
@@ -29,8 +29,8 @@ def of_question(question: Question, left: Path, right: Path) -> Tables:
     found = Tables(str(left), str(right), question.left_on, 0, 0, kinds[question.how])
     plan = spec(found, 1)
     how = JoinKind(found.how)
-    rows, checksum = duckdb_reference.expected_result(plan, how)
-    size = round(sum(row_bytes(side) * side.rows for side in (plan.left, plan.right)))
+    rows, checksum = duckdb_reference.compute_expected_result(plan, how)
+    size = round(sum(mean_row_bytes(side) * side.rows for side in (plan.left, plan.right)))
     names = tuple(field.name for field in how.output_fields(plan.left.fields, plan.right.fields, plan.keys))
     return Tables(found.left, found.right, found.on, rows, checksum, found.how, names, size)
 
@@ -54,4 +54,4 @@ def check(tables: Tables, result: pa.Table) -> tuple[int, int]:
 
 def verify(tables: Tables, result: pa.Table) -> int:
     """Check the whole result; gives its number of rows. Raises `WrongResult` like `judge`."""
-    return judge(Expectation(tables.rows, tables.checksum), *check(tables, result), 0)
+    return judge(ExpectedWorkerResult(tables.rows, tables.checksum), *check(tables, result), 0)

@@ -140,7 +140,7 @@ def _gather(size: int, count: int) -> Round:
     rows = np.random.default_rng(0).integers(0, values.size, count, np.int32)
     blocks = [rows[start : start + BLOCK] for start in range(0, count, BLOCK)]
 
-    return lambda: [hash_join_loops.gather(values, block, out) for block in blocks]
+    return lambda: [hash_join_loops.gather_values(values, block, out) for block in blocks]
 
 
 def _limit(name: str, amount: int, size: int, cores: Sequence[int], prepare: Callable[[int], Round]) -> Limit:

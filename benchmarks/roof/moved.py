@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
-from merge_bench.merge.engines.native import NativeEngine, chain_bits
-from merge_bench.merge.partition import PLAIN, make_writer, most_total_buckets
+from merge_bench.merge.engines.cpu_base import buckets_per_worker, choose_bucket_rows
+from merge_bench.merge.engines.native import NativeEngine, hash_table_bits
+from merge_bench.merge.partition import PLAIN, make_parcel_writer, most_total_buckets
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -64,8 +64,8 @@ class Shape:
     @property
     def buckets(self) -> int:
         """Buckets of one worker."""
-        rows = bucket_rows(NativeEngine.join_rows, self.l2_bytes)
-        return bucket_count(self.rows, self.workers, rows, most_total_buckets([self.stores]))
+        rows = choose_bucket_rows(NativeEngine.join_rows, self.l2_bytes)
+        return buckets_per_worker(self.rows, self.workers, rows, most_total_buckets([self.stores]))
 
     @property
     def number_bytes(self) -> int:
@@ -76,7 +76,7 @@ class Shape:
     def bucket_bytes(self) -> int:
         """Bytes that a join reaches at random in one bucket: heads, links, keys and payloads of its left rows."""
         left = max(1, self.chunk // self.buckets)
-        heads = 1 << chain_bits(left)
+        heads = 1 << hash_table_bits(left)
         return HEAD * heads + left * (LINK + self.row_bytes)
 
 
@@ -97,7 +97,7 @@ def histogram_row(shape: Shape) -> int:
 
 def partition_row(shape: Shape) -> int:
     """Bytes moved to partition one row of a frame."""
-    passes = -(-shape.columns // make_writer(shape.stores, shape.workers * shape.buckets).most_columns)
+    passes = -(-shape.columns // make_parcel_writer(shape.stores, shape.workers * shape.buckets).most_columns)
     scatter = passes * shape.number_bytes + 2 * shape.row_bytes
     return histogram_row(shape) + scatter
 

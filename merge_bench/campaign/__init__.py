@@ -89,15 +89,15 @@ def options_of_run() -> tuple[Option, ...]:
 def add_registry_values(option: Option) -> Option:
     """Add the allowed values and help of its registry to an option; options without registry stay unchanged."""
     if option.key == "engine":
-        return option.with_values(engines.engine_choices(), engines.engine_help())
+        return option.with_values(engines.engine_choices(), engines.engine_option_help())
     if option.key == "exchange":
-        return option.with_values([plane.name for plane in exchange.data_planes()], exchange.exchange_help())
+        return option.with_values([plane.name for plane in exchange.data_planes()], exchange.exchange_option_help())
     if option.key == "launcher":
         return option.with_values(launchers.choices(), launchers.help_text())
     if option.key == "workload":
-        return option.with_values(workload.workload_choices(), workload.workload_help())
+        return option.with_values(workload.workload_choices(), workload.workload_option_help())
     if option.key == "question":
-        return replace(option, help=workload.questions_help())
+        return replace(option, help=workload.question_option_help())
     if option.key == "rows":
-        return replace(option, help=workload.rows_help())
+        return replace(option, help=workload.rows_option_help())
     return option

@@ -22,7 +22,7 @@ from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_war
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_bytes_per_worker
+from merge_bench.merge.engines.gpu_memory import GpuMemoryUsage, pool_bytes_per_worker
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_memory_fits
 from merge_bench.records.schema import Cluster, HostLoad, LanesLine, LaunchLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
@@ -80,7 +80,7 @@ class Session:
         self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
         self.progress.show_phase("loading libraries")
-        if merges and self.plan.data_plane.exchanges_by_workers:
+        if merges and self.plan.data_plane.workers_exchange_rows:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
         check_ucx_folder(self.descriptions, self.settings.ucx_origin)
@@ -248,8 +248,8 @@ def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker]
     workers.run_on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
     memories = workers.run_on_all(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
-    on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
+    on_gpu: dict[tuple[str, str], list[GpuMemoryUsage]] = {}
     for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_bytes_per_worker(pool_bytes, each) for place, each in on_gpu.items() if each}
-    workers.wait_for_results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
+    workers.wait_for_results(workers.submit(gpu_memory.set_up_memory_pool, [(sizes.get(place),) for place in places]))

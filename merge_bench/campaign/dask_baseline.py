@@ -27,7 +27,7 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.exchange import dask as dask_steps
-from merge_bench.merge.verification import Check
+from merge_bench.merge.verification import ResultCheck
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 
@@ -61,9 +61,9 @@ class _DaskMerge:
         self._record = MergeRecorder(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._make_partitions(dask_steps.make_baseline_frame, side) for side in ("left", "right")]
-        kept = dask_steps.may_have_rows_without_key(tables.fields, session.plan)
-        self._without_key = self._make_partitions(dask_steps.make_baseline_rows_without_key) if kept else []
+        self._parts = [self._make_partitions(dask_steps.make_chunk_dataframe, side) for side in ("left", "right")]
+        kept = dask_steps.may_have_null_key_result(tables.fields, session.plan)
+        self._without_key = self._make_partitions(dask_steps.make_null_key_dataframe) if kept else []
 
     def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
         """Make one timed and recorded merge; returns when Dask has released the result.
@@ -92,7 +92,9 @@ class _DaskMerge:
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
-    def _check_result_partitions(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
+    def _check_result_partitions(
+        self, step: Callable[..., ResultCheck], arguments: Iterable[tuple[Any, ...]]
+    ) -> list[ResultCheck]:
         """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
@@ -109,14 +111,14 @@ class _DaskMerge:
         empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
         merge = dask_steps.plan_dask_join(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
-        return dask_steps.futures_of(client, result)
+        return dask_steps.partition_futures(client, result)
 
     def _submit_merge_on_worker(self) -> list[Future]:
         """Have the first worker submit the merge, because cuDF frames need a GPU; returns the result's partitions."""
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.run_on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
+            workers.run_on_one(0, dask_steps.start_dask_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             result: list[Future] = workers.wait_for_coroutine(workers.client.get_dataset(name, asynchronous=True))
         finally:

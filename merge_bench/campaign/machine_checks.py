@@ -31,7 +31,7 @@ from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes
 from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from merge_bench.merge.verification.duckdb_reference import ResultCounts
+    from merge_bench.merge.verification.duckdb_reference import ResultRowCounts
 
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 LIBRARY_SECONDS = 60.0
@@ -156,7 +156,7 @@ def check_tables_fit(
     counts, sizes = _count_result_rows(spec, how), table_bytes_by_side(spec)
     tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, how)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
-    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
+    copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.opposite] + workers * sizes[sent]
     needed = int(workers * PROCESS_BYTES + copies + result)
     if needed > available:
         remedy = "use smaller tables, or keys that repeat less often"
@@ -168,7 +168,7 @@ def check_tables_fit(
 
 
 @functools.lru_cache(maxsize=1)
-def _count_result_rows(spec: TableSpec, how: JoinKind) -> ResultCounts:
+def _count_result_rows(spec: TableSpec, how: JoinKind) -> ResultRowCounts:
     """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
@@ -184,7 +184,7 @@ def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Cau
     ]
     if not counted:
         return ()
-    floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
+    floats = any(field.is_floating for field in spec.left.fields if field.name in spec.keys)
     null = "null or NaN" if floats else "null"
     has = "have" if sum(keyless.values()) > 1 else "has"
     what = f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL"

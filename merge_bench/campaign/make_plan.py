@@ -35,13 +35,13 @@ from merge_bench.host import network
 from merge_bench.merge import engines
 from merge_bench.merge.engines import EngineDescription
 from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.exchange import find_data_plane, name_planes_with
+from merge_bench.merge.exchange import find_data_plane, format_plane_names
 from merge_bench.merge.plan import (
     BROADCAST,
     SHUFFLE,
-    Distribution,
     Plan,
-    check_broadcast,
+    RowDistribution,
+    check_broadcast_possible,
     check_memory_fits,
     choose_distribution,
     table_bytes_by_side,
@@ -51,7 +51,7 @@ from merge_bench.merge.workload import (
     SyntheticSpec,
     benchmark_workload_names,
     import_benchmark,
-    sizable_workload_names,
+    resizable_workload_names,
 )
 from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
@@ -70,8 +70,8 @@ SLOW_PIPELINE = Caution(
 
 def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
     """Make the options of each run, one for each combination of swept values; raises UsageError if they clash."""
-    if options.rows is not None and options.workload not in sizable_workload_names():
-        sized = " or ".join(sizable_workload_names())
+    if options.rows is not None and options.workload not in resizable_workload_names():
+        sized = " or ".join(resizable_workload_names())
         raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
     benchmark: Benchmark | None = import_benchmark(options.workload)
     if benchmark is not None:
@@ -84,7 +84,7 @@ def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
     exchanges = swept.get("exchange", (options.exchange,))
     if "shuffle" in swept and not any(find_data_plane(name).shuffles for name in exchanges):
-        shuffling = name_planes_with(lambda plane: plane.shuffles)
+        shuffling = format_plane_names(lambda plane: plane.shuffles)
         raise UsageError(f"several values of --shuffle need --exchange {shuffling}; no other has a shuffle method")
     runs = []
     for combination in itertools.product(*swept.values()):
@@ -124,7 +124,7 @@ def _refuse_impossible_options(options: RunOptions, environ: Mapping[str, str]) 
         keeps = f"--how {how.value} keeps those of both tables; use --runtime-filter off"
         raise UsageError(f"--runtime-filter on drops rows that have no match, and {keeps}")
     if options.distribution == BROADCAST:
-        check_broadcast(how)
+        check_broadcast_possible(how)
         if without := option_needing_shuffle(options):
             raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
     for word, hint in allowed_transports.find_unknown_transports(",".join(options.require_transport)).items():
@@ -148,21 +148,21 @@ def _refuse_keys_of_synthetic_tables(options: RunOptions) -> None:
 def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
     plane = find_data_plane(options.exchange)
     if not plane.supports_join(options.how):
-        others, joins = name_planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
+        others, joins = format_plane_names(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
         use = f"use --how {joins} or --exchange {others}"
         raise UsageError(f"--exchange {plane.name} does not support --how {options.how}; {use}")
     if options.pipeline == "on" and not plane.pipeline:
-        others = name_planes_with(lambda other: other.pipeline)
+        others = format_plane_names(lambda other: other.pipeline)
         raise UsageError(f"--pipeline on needs --exchange {others}, not {plane.name}; use --pipeline off")
     if options.runtime_filter == "on" and not plane.runtime_filter:
         raise UsageError(f"--exchange {plane.name} has no runtime filter; use --runtime-filter off")
     if options.timeline == "on" and not plane.timeline:
-        others = name_planes_with(lambda other: other.timeline)
+        others = format_plane_names(lambda other: other.timeline)
         raise UsageError(f"--timeline on needs --exchange {others}; use --timeline auto")
     if options.distribution == BROADCAST and not plane.broadcast:
         raise UsageError(f"--exchange {plane.name} sends no table whole; use --distribution shuffle")
     if options.require_transport and not plane.endpoints:
-        others, has = name_planes_with(lambda other: other.endpoints), f"--exchange {plane.name} has"
+        others, has = format_plane_names(lambda other: other.endpoints), f"--exchange {plane.name} has"
         raise UsageError(f"--require-transport needs --exchange {others}; {has} no UCX endpoints between workers")
 
 
@@ -188,7 +188,9 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
     if options.protocol == AUTO and scheduler_client.dask_requires_encryption():
         return "tls"
     if options.protocol == AUTO:
-        open_anyway = options.insecure if others_connect else not find_data_plane(options.exchange).exchanges_by_workers
+        open_anyway = (
+            options.insecure if others_connect else not find_data_plane(options.exchange).workers_exchange_rows
+        )
         return "tcp" if open_anyway else "tls"
     if others_connect and options.protocol != "tls" and not options.insecure:
         what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
@@ -201,9 +203,11 @@ def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
 
     Raises UsageError if the engine does not work with the other options.
     """
-    dask = not find_data_plane(options.exchange).exchanges_by_workers
+    dask = not find_data_plane(options.exchange).workers_exchange_rows
     engine = (
-        engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe_engine(options.engine)
+        engines.choose_auto_engine(has_gpus=gpus, needs_dask=dask)
+        if options.engine == AUTO
+        else engines.describe_engine(options.engine)
     )
     if dask and engine.dask_backend is None:
         others = " or ".join(other.name for other in engines.engine_descriptions() if other.dask_backend is not None)
@@ -281,7 +285,7 @@ def plan_run(
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
-        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
+        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.workers_exchange_rows)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
@@ -422,14 +426,14 @@ def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: 
     return SyntheticSpec(rows=rows, fraction=fraction, seed=options.seed, payload_columns=columns, zipf=options.skew)
 
 
-def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
+def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> RowDistribution:
     if options.distribution == SHUFFLE:
-        return Distribution()
+        return RowDistribution()
     how, shuffle_option = JoinKind(options.how), option_needing_shuffle(options)
     if not find_data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
     sizes = table_bytes_by_side(workload, how)
-    return choose_distribution(options.distribution, how, workers, sizes, without=shuffle_option)
+    return choose_distribution(options.distribution, how, workers, sizes, incompatible_option=shuffle_option)
 
 
 def _checked_result_folder(options: RunOptions) -> str | None:

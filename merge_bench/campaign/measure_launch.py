@@ -44,7 +44,7 @@ from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import partition, worker
 from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification import Check
+from merge_bench.merge.verification import ResultCheck
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import LinkLine, MemoryLine, ProbeLine, Stores, Worker
 from merge_bench.records.writer import CampaignWriter
@@ -59,7 +59,7 @@ just started them, disturbs the first rounds."""
 def measure_launch(session: Session) -> None:
     """Run the merges of one launch as its plan says, and record every measurement."""
     plan = session.plan
-    if not plan.data_plane.exchanges_by_workers:
+    if not plan.data_plane.workers_exchange_rows:
         from merge_bench.campaign.dask_baseline import measure_dask_baseline
 
         measure_dask_baseline(session)
@@ -79,7 +79,7 @@ def measure_launch(session: Session) -> None:
     recording.record_timeline(session, merge.timeline, merge.barrier_skew_seconds)
     if plan.link_rounds and not plan.device_memory:
         session.progress.show_phase("measuring the copy rate of memory")
-        session.workers.run_on_all(worker.measure_copy)
+        session.workers.run_on_all(worker.measure_copy_speed)
     ends = session.workers.run_on_all(worker.report_memory)
     recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
@@ -93,7 +93,7 @@ class DataPlaneMerge:
         self._session, self._tables = session, tables
         self._record = recording.MergeRecorder(session, tables)
         self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
-        self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
+        self._checks: dict[int | None, dict[int, ResultCheck]] = {}  # of one iteration, by rank
         self.timeline = recording.decide_timeline(session.plan, [], session.launch)
         session.register_event_handler("iteration", self._collect_iteration)
         session.register_event_handler("verification", self._collect_check)
@@ -136,7 +136,9 @@ class DataPlaneMerge:
         """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
         share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
-        costs = self._session.workers.run_on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
+        costs = self._session.workers.run_on_all(
+            worker.run_merge_iterations, 0, count, warmup=warmup, verify=every, timeline_share=share
+        )
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
@@ -149,7 +151,7 @@ class DataPlaneMerge:
     def _collect_check(self, event: Mapping[str, Any]) -> None:
         after = None if event["warmup"] else event["index"]
         checks = self._checks.setdefault(after, {})
-        checks[event["rank"]] = msgspec.convert(event["check"], Check)
+        checks[event["rank"]] = msgspec.convert(event["check"], ResultCheck)
         workers = self._session.plan.workers
         if len(checks) == workers:
             del self._checks[after]
@@ -231,7 +233,7 @@ def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     session.progress.show_phase("connecting")
     session.connect_workers(workers.run_on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
-        workers.run_on_all(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
+        workers.run_on_all(worker.exchange_gpu_buffers, DEVICE_MESSAGE_BYTES)
     warnings = [
         *host_warnings(session.launcher, plan, session.settings),
         *recording.record_setting_differences(session),
@@ -421,7 +423,7 @@ def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
     times, because = read_cached_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
         times, because = (
-            _median_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
+            _median_write_times(keys, session.workers.run_on_all(worker.measure_partition_ns_per_row)),
             "measured",
         )
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
@@ -474,7 +476,14 @@ def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
-    merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
+    merge = (
+        plan.workers,
+        plan.engine,
+        plan.keys,
+        plan.distribution.distribution_name,
+        (rows // plan.workers).bit_length(),
+        shape,
+    )
     return json.dumps([*processor, here, *merge, code])
 
 

@@ -380,7 +380,7 @@ def launch_seconds_by_rule(job: Job) -> float | None:
     plan = job.prepared.plan
     if (
         plan.rows_per_chunk is None
-        or not plan.data_plane.exchanges_by_workers
+        or not plan.data_plane.workers_exchange_rows
         or describe_engine(plan.engine).device_memory
     ):
         return None

@@ -27,7 +27,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification import MODULUS, Check, deserialize_tables, judge_checks
+from merge_bench.merge.verification import MODULUS, ResultCheck, combine_and_judge_checks, deserialize_tables
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (
@@ -266,7 +266,7 @@ def _expected_result(plan: Plan, prepared_tables: Sequence[worker.PreparedChunks
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
-        rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
+        rows, total = duckdb_reference.compute_expected_result(plan.workload, plan.how)
         return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared_tables if p.expected is not None]
     rows, total = sum(part.rows for part in parts), sum(part.checksum for part in parts)
@@ -288,7 +288,7 @@ class MergeRecorder:
             rate = self._tables.data_bytes / line.wall_seconds
             session.progress.show_iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
-    def write_verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
+    def write_verdict(self, after: int | None, checks: Sequence[ResultCheck], folder: str | None = None) -> None:
         """Write the record of a verification from the workers' `checks`; raises `WrongResult` if the result is wrong.
 
         `after`: the index of the iteration that made the result; None: the warm-up. `folder`: the folder from which the
@@ -296,7 +296,7 @@ class MergeRecorder:
         """
         session, expected = self._session, self._tables.expected
         assert expected is not None
-        whole, message = judge_checks(checks, expected.rows, expected.checksum)
+        whole, message = combine_and_judge_checks(checks, expected.rows, expected.checksum)
         workload = session.plan.workload
         if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
@@ -367,21 +367,21 @@ class IterationAssembler:
         )
 
 
-def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
+def decide_timeline(plan: Plan, costs: Sequence[worker.TimelineCost], launch: int = 0) -> TimelineLine:
     """Decide whether to record a timeline; returns the decision with its reason.
 
     The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
     iteration. The worker with the largest share decides for all, because the timeline needs both ends of a message.
     `costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless ``off``.
     """
-    dearest = max(costs, key=lambda cost: cost.share, default=None)
-    cheap = dearest is None or dearest.share <= MOST_SHARE
+    dearest = max(costs, key=lambda cost: cost.iteration_share, default=None)
+    cheap = dearest is None or dearest.iteration_share <= MOST_SHARE
     recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
     because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
     line = TimelineLine(launch=launch, recorded=recorded, because=because)
     if dearest is None:
         return line
-    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
+    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.iteration_share)
 
 
 def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:

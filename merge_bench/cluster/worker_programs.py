@@ -168,7 +168,7 @@ def _wait_for_output(pid: int, time_limits: Sequence[float] = ()) -> ProgramOutp
     done, since = 0, time.monotonic()
     try:
         while tool.process.poll() is None:
-            abort.raise_if_set()
+            abort.raise_if_aborted()
             if time_limits:
                 count = max(0, tool.read_text().count("\n") - 1)
                 done, since = count, since if count == done else time.monotonic()
@@ -199,7 +199,7 @@ def _start_program(batch: str, arguments: Sequence[str]) -> ChildProcess:
 def _end_when_orphaned(plugin: worker.MergeWorker, tool: WorkerProgram) -> None:
     """End a program when the run of its worker is over, which the workers of a running cluster outlive."""
     while tool.process.poll() is None:
-        if plugin.abort.is_abandoned(ORPHANED_SECONDS):
+        if plugin.abort.is_aborted_or_orphaned(ORPHANED_SECONDS):
             tool.process.kill()
             if plugin.children.pop(_program_key(tool.process.pid), None):
                 tool.end()  # no step waits for it
@@ -217,10 +217,10 @@ def _failed_side_error(side: str, output: ProgramOutput) -> RunFailed:
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
     deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
-    abort.raise_if_set()
+    abort.raise_if_aborted()
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        abort.raise_if_set()
+        abort.raise_if_aborted()
     complaint = ucx_perftest.last_ucx_error(output.log + output.text)
     return RunFailed(
         f"the ucx_perftest {side} {exit_status_text(output.status)}" + (f": {complaint}" if complaint else "")
@@ -231,6 +231,6 @@ def _take_program(pid: int) -> WorkerProgram:
     """Remove a program from the worker's plugin, and return it."""
     tool = worker.current_plugin().children.pop(_program_key(pid), None)
     if not isinstance(tool, WorkerProgram):
-        worker.current_plugin().abort.raise_if_set()
+        worker.current_plugin().abort.raise_if_aborted()
         raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

@@ -220,7 +220,7 @@ def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = Fa
 def _without_merge(options: RunOptions) -> RunOptions:
     """The options of a run that starts one process on this host, of which only the config's variables are used."""
     kept = reset_merge_options(options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
-    engine = engines.first_engine(device_memory=False, dask=True).name
+    engine = engines.default_engine(device_memory=False, needs_dask=True).name
     # Dask's merge with TLS needs no UCX: nothing is added to a config's settings, and none of them is refused.
     return replace(kept, engine=engine, exchange="dask", protocol="tls", launcher=local.LAUNCHER.name, workers=1)
 

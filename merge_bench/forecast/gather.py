@@ -20,7 +20,7 @@ from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues
-from merge_bench.merge.exchange import find_recorded_plane, name_planes_with
+from merge_bench.merge.exchange import find_recorded_plane, format_plane_names
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import IterationLine, PairTraffic, Phases, ProbeLine, WorkerIteration
@@ -365,9 +365,9 @@ def _check_model_supports(campaign: Campaign, run: Run) -> None:
     for unsupported, why, instead in (
         (run.imported, "imported results have no phase times", "of `run`"),
         (
-            not find_recorded_plane(plan.exchange).exchanges_by_workers,
+            not find_recorded_plane(plan.exchange).workers_exchange_rows,
             f"it was measured with --exchange {plan.exchange}",
-            f"of --exchange {name_planes_with(lambda plane: plane.exchanges_by_workers)}",
+            f"of --exchange {format_plane_names(lambda plane: plane.workers_exchange_rows)}",
         ),
         (plan.how not in (None, "inner"), f"it was measured with --how {plan.how}", "of --how inner"),
         (

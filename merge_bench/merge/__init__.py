@@ -12,20 +12,23 @@ Member = TypeVar("Member")
 
 
 @functools.cache
-def read_registry(folders: Sequence[str], constant: str, kind: Callable[..., Member]) -> tuple[Member, ...]:
-    """Read the members of a registry: what files of `folders` declare as ``constant = kind(…)``, with literals.
+def read_registry(
+    folders: Sequence[str], constant_name: str, member_class: Callable[..., Member]
+) -> tuple[Member, ...]:
+    """Return the members of a registry, which the Python files in `folders` declare.
 
-    They are read from the source text, so that listing them imports neither them nor their libraries.
+    A declaration is ``constant_name = member_class(…)`` with literal arguments. The declarations are read from the
+    source text, without importing these files or their libraries.
     """
     files = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
-    members = (_read_declared_member(path.read_text(encoding="utf-8"), constant, kind) for path in files)
+    members = (_read_declared_member(path.read_text(encoding="utf-8"), constant_name, member_class) for path in files)
     return tuple(member for member in members if member is not None)
 
 
-def _read_declared_member(text: str, constant: str, kind: Callable[..., Member]) -> Member | None:
-    """Read the member that a file's source text declares; None if it declares none."""
-    for statement in ast.parse(text).body if f"\n{constant} = " in text else ():
+def _read_declared_member(source_text: str, constant_name: str, member_class: Callable[..., Member]) -> Member | None:
+    """Return the member that a file's source text declares; None if it declares none."""
+    for statement in ast.parse(source_text).body if f"\n{constant_name} = " in source_text else ():
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant:
-                return kind(**{str(word.arg): ast.literal_eval(word.value) for word in words})
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant_name:
+                return member_class(**{str(word.arg): ast.literal_eval(word.value) for word in words})
     return None

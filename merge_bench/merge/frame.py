@@ -27,7 +27,7 @@ BLOCK = 1 << 15  # rows that loops hash at a time: 256 KiB of hashes stay in the
 class Field:
     """The description of one column of a frame, the same on every worker.
 
-    `width` is the number of bytes of a value, 0 for strings and binaries. A boolean takes one byte here.
+    `width`: bytes of a value, 0 for strings and binaries. A boolean takes one byte here.
     """
 
     name: str
@@ -36,29 +36,29 @@ class Field:
     nullable: bool = False
 
     @property
-    def variable(self) -> bool:
-        """Whether values have different lengths, as strings."""
+    def has_variable_width(self) -> bool:
+        """Whether values have different lengths, as strings do."""
         return self.width == 0
 
     @property
     def assumed_width(self) -> int:
-        """The bytes of a value; if values differ in length, a guess that is the same on every worker."""
+        """The bytes of a value; for variable width a guess that is the same on every worker."""
         return self.width or VARIABLE_BYTES
 
     @property
-    def floating(self) -> bool:
-        """Whether NaN and two zeros can occur."""
+    def is_floating(self) -> bool:
+        """Whether values are floating-point numbers, so that NaN and two zeros can occur."""
         return bool(pa.types.is_floating(self.type))
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """The Arrow schema of these fields."""
+    """Return the Arrow schema of these fields."""
     return pa.schema([(field.name, field.type) for field in fields])
 
 
 @dataclass
 class Column:
-    """The values of one column.
+    """The values of one column as NumPy arrays.
 
     `values`: shape (n,) of the field's `storage_dtype`, or, for variable width, all bytes end to end with `offsets` of
     shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
@@ -69,18 +69,18 @@ class Column:
     valid: Bytes | None = None
 
     @property
-    def words(self) -> npt.NDArray[np.uint64]:
+    def word_pairs(self) -> npt.NDArray[np.uint64]:
         """The values of a 16-byte column as two 64-bit words each: shape (n, 2)."""
         return self.values.view(np.uint64).reshape(-1, 2)
 
-    def slice_fixed(self, start: int, stop: int) -> Column:
-        """Rows start…stop-1 of a column of fixed width, over the same memory."""
+    def slice_fixed_width(self, start: int, stop: int) -> Column:
+        """Return rows start…stop-1 of a column of fixed width, over the same memory."""
         return Column(self.values[start:stop], None, None if self.valid is None else self.valid[start:stop])
 
 
 @dataclass
 class Frame:
-    """One worker's chunk: the rows of the left or the right frame that start there."""
+    """The rows of one worker's chunk of the left or the right frame, as NumPy columns."""
 
     fields: tuple[Field, ...]
     columns: tuple[Column, ...]
@@ -91,7 +91,7 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the frame as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
+        """The bytes of the frame as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
         total, bits = 0, (self.rows + 7) // 8
         for field, column in zip(self.fields, self.columns, strict=True):
             total += bits if pa.types.is_boolean(field.type) else column.values.nbytes
@@ -100,31 +100,31 @@ class Frame:
         return total
 
     def column(self, name: str) -> tuple[Field, Column]:
-        """The field and the values of the column called `name`."""
+        """Return the field and the values of the column called `name`."""
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
 
     def slice(self, start: int, stop: int) -> Frame:
-        """Rows start…stop-1 over the same memory; only offsets are copied."""
+        """Return rows start…stop-1 as a frame over the same memory; only offsets are copied."""
         columns = []
         for column in self.columns:
-            part, offsets = column.slice_fixed(start, stop), column.offsets
+            part, offsets = column.slice_fixed_width(start, stop), column.offsets
             if offsets is not None:
                 part.values = column.values[offsets[start] : offsets[stop]]
                 part.offsets = offsets[start : stop + 1] - offsets[start]
             columns.append(part)
         return Frame(self.fields, tuple(columns), stop - start)
 
-    def only_columns(self, names: Collection[str]) -> Frame:
-        """A frame of the same rows with only the columns called `names`."""
+    def select_columns(self, names: Collection[str]) -> Frame:
+        """Return a frame of the same rows with only the columns called `names`."""
         kept = [at for at, field in enumerate(self.fields) if field.name in names]
         return Frame(tuple(self.fields[at] for at in kept), tuple(self.columns[at] for at in kept), self.rows)
 
-    def with_nullable(self, nullable: dict[str, bool]) -> Frame:
-        """A frame of the same rows whose fields are nullable as `nullable` says: as all workers together need."""
+    def with_nullable_fields(self, nullable_by_name: dict[str, bool]) -> Frame:
+        """Return a frame of the same rows whose fields are nullable, by name, as all workers together need it."""
         fields, columns = [], []
         for field, column in zip(self.fields, self.columns, strict=True):
-            wanted = nullable[field.name]
+            wanted = nullable_by_name[field.name]
             if wanted and column.valid is None:
                 column = replace(column, valid=np.ones(self.rows, np.uint8))
             fields.append(replace(field, nullable=wanted))
@@ -132,26 +132,29 @@ class Frame:
         return Frame(tuple(fields), tuple(columns), self.rows)
 
     def to_arrow(self) -> pa.Table:
-        """The same rows as an Arrow table over the same memory; only booleans and validity are packed into bits."""
+        """Return the same rows as an Arrow table over the same memory.
+
+        Only booleans and validity are packed into bits.
+        """
         arrays = [
-            _unflatten_column(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)
+            _column_to_array(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=arrow_schema(self.fields))
 
     @staticmethod
     def from_arrow(table: pa.Table) -> Frame:
-        """Flatten an Arrow table (one copy). Its types must be canonical: see `canonical_type`."""
+        """Make a frame of an Arrow table (one copy), whose types must be canonical: see `canonical_type`."""
         fields, columns = [], []
         for name, chunked in zip(table.column_names, table.columns, strict=True):
             array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
             field = make_field(name, array.type, nullable=array.null_count > 0)
             fields.append(field)
-            columns.append(_flatten_array(field, array))
+            columns.append(_array_to_column(field, array))
         return Frame(tuple(fields), tuple(columns), table.num_rows)
 
 
-def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
-    """The Arrow type under which values of this type are exchanged and joined.
+def canonical_type(arrow_type: pa.DataType, column_name: str) -> pa.DataType:
+    """Return the Arrow type under which values of this type are exchanged and joined.
 
     Dictionaries as their values, extension types as what they are stored as, strings and binaries (also those of one
     width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as
@@ -161,9 +164,9 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     """
     types = pa.types
     if types.is_dictionary(arrow_type):
-        return canonical_type(arrow_type.value_type, column)
+        return canonical_type(arrow_type.value_type, column_name)
     if isinstance(arrow_type, pa.BaseExtensionType):
-        return canonical_type(arrow_type.storage_type, column)
+        return canonical_type(arrow_type.storage_type, column_name)
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return pa.large_string()
     binary = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
@@ -180,42 +183,43 @@ def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
     temporal = types.is_temporal(arrow_type) and not types.is_interval(arrow_type)
     numbers = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128
     if not temporal and not any(holds(arrow_type) for holds in numbers):
-        raise UsageError(f"column {column!r} has type {arrow_type}, which no engine can merge")
+        raise UsageError(f"column {column_name!r} has type {arrow_type}, which no engine can merge")
     return arrow_type
 
 
 def make_field(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
-    """The field of a column called `name` that travels under this canonical Arrow type."""
+    """Make the field of a column with this name and canonical Arrow type."""
     variable = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
     return Field(name, arrow_type, 0 if variable else (arrow_type.bit_width + 7) // 8, nullable)
 
 
-def integer_type(arrow_type: pa.DataType, *, floats: bool = False) -> pa.DataType:
-    """The integer type of the same width for dates, times and durations (`floats`: and for floats); others unchanged.
+def as_integer_type(arrow_type: pa.DataType, *, include_floats: bool = False) -> pa.DataType:
+    """Return the integer type of the same width for dates, times and durations; other types unchanged.
 
-    Libraries that lack such a type, or round its values, get integers: equality is the same.
+    `include_floats`: floating types, too, become integers. Libraries that lack such a type, or round its values, get
+    integers: equality is the same.
     """
-    if pa.types.is_temporal(arrow_type) or (floats and pa.types.is_floating(arrow_type)):
+    if pa.types.is_temporal(arrow_type) or (include_floats and pa.types.is_floating(arrow_type)):
         return pa.int32() if arrow_type.bit_width == 32 else pa.int64()
     return arrow_type
 
 
 def reinterpret_column(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """Reinterpret a column's bytes as another type of the same width, without copies."""
+    """Reinterpret a column's values as another type of the same width, without copies."""
     return pa.chunked_array([chunk.view(arrow_type) for chunk in column.chunks], arrow_type)
 
 
 def storage_dtype(width: int) -> np.dtype[Any]:
-    """The NumPy type that values of `width` bytes are moved as; for 16 bytes there is no integer type."""
+    """Return the NumPy type in which values of `width` bytes are stored and moved; complex128 for 16 bytes."""
     return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[width])
 
 
-def _flatten_array(field: Field, array: pa.Array) -> Column:
+def _array_to_column(field: Field, array: pa.Array) -> Column:
     """Convert an Arrow array to a column of NumPy arrays."""
     rows, start = len(array), array.offset
     validity, *buffers = array.buffers()
     valid = _unpack_bits(validity, start, rows) if field.nullable and validity is not None else None
-    if field.variable:
+    if field.has_variable_width:
         if rows == 0:
             return Column(np.zeros(0, np.uint8), np.zeros(1, np.int64), valid)
         offsets = buffer_as_array(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
@@ -226,7 +230,7 @@ def _flatten_array(field: Field, array: pa.Array) -> Column:
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
-def _unflatten_column(field: Field, column: Column, rows: int) -> pa.Array:
+def _column_to_array(field: Field, column: Column, rows: int) -> pa.Array:
     """Convert a column of NumPy arrays to an Arrow array."""
     validity = None
     if column.valid is not None and not column.valid.all():
@@ -239,13 +243,13 @@ def _unflatten_column(field: Field, column: Column, rows: int) -> pa.Array:
 
 
 def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
-    """Unpack bits start…start+rows-1 of an Arrow buffer to a byte each."""
+    """Unpack bits start…start+rows-1 of an Arrow buffer to one byte each."""
     packed = buffer_as_array(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 
 
-class _WritableMemory:
-    """An object through which NumPy takes an Arrow buffer's memory as writable."""
+class _WritableBufferView:
+    """An object that exposes an Arrow buffer's memory to NumPy as writable."""
 
     def __init__(self, buffer: pa.Buffer) -> None:
         self.buffer = buffer  # keeps the memory
@@ -254,8 +258,8 @@ class _WritableMemory:
 
 
 def buffer_as_array(buffer: pa.Buffer | None) -> Bytes:
-    """The bytes of an Arrow buffer as a NumPy array without a copy, empty for None. Do not write to it.
+    """Return the bytes of an Arrow buffer as a NumPy array without a copy, empty for None. Do not write to it.
 
-    NumPy counts it as writable all the same: numba compiles a loop once more for arrays that are read-only.
+    The array is flagged as writable all the same, because numba compiles a loop once more for read-only arrays.
     """
-    return np.asarray(_WritableMemory(buffer)) if buffer else np.zeros(0, np.uint8)
+    return np.asarray(_WritableBufferView(buffer)) if buffer else np.zeros(0, np.uint8)

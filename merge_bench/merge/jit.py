@@ -20,12 +20,12 @@ LINE = 64
 
 
 def compile_loop(loop: Loop) -> Loop:
-    """Compile a loop with numba, to run without the interpreter's lock."""
+    """Compile a loop with numba, to run without the interpreter's lock; a decorator."""
     return _compile_cached(loop)
 
 
-def inline_expression(expression: Loop) -> Loop:
-    """Compile a function into each compiled loop that calls it."""
+def compile_inline(expression: Loop) -> Loop:
+    """Compile a small function with numba so that it is inlined into each compiled loop that calls it; a decorator."""
     return _compile_cached(expression, inline="always")
 
 
@@ -46,41 +46,43 @@ _emitted: Callable[..., Any] = intrinsic
 
 
 @_emitted
-def load_word(typing: Any, data: Any, at: Any) -> Any:
-    """Read the eight bytes from data[at] on as one uint64, the first one lowest; `at` is not checked."""
+def load_uint64(typing: Any, data: Any, position: Any) -> Any:
+    """Read eight bytes of `data` from `position` on as one little-endian uint64; `position` is not checked."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = _element_pointer(context, builder, signature, arguments, 0)
         return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
 
-    return nb.uint64(data, nb.uint64), emit_code
+    return nb.uint64(data, nb.uint64), emit_load
 
 
 @_emitted
-def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
-    """Copy data[first:first + size] to out[at:], unchecked. (A function would count references for every row.)
+def copy_bytes(typing: Any, data: Any, start: Any, size: Any, out: Any, out_start: Any) -> Any:
+    """Copy data[start:start + size] to out[out_start:], unchecked.
 
-    It takes 3 ns for 18 bytes, a loop over the bytes 15.
+    This takes 3 ns for 18 bytes, a loop over the bytes 15. (A plain function would count references for every row.)
     """
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, target = (_element_pointer(context, builder, signature, arguments, of) for of in (0, 3))
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
-    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_code
+    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_copy
 
 
 @_emitted
-def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: Any, gaps: Any, gap: Any) -> Any:
-    """Take rows apart: 64 bytes of each column to out[at + gaps[gap + column]:], past the caches, unchecked.
+def store_cache_lines(
+    typing: Any, columns: Any, rows: Any, first_row: Any, out: Any, out_start: Any, gaps: Any, gap_index: Any
+) -> Any:
+    """Transpose some collected rows: store 64 bytes of each column to its place in `out`, past the caches, unchecked.
 
-    `columns`: a tuple of as many arrays as a row has values. `rows`: one row's values after the other's, as many rows
-    from rows[row] on as 64 bytes have values. All places are aligned to 64 bytes. Whoever reads what was written in
-    another thread or process has to wait for `finish_stores`.
+    Column c goes to out[out_start + gaps[gap_index + c]:]. `columns`: a tuple of as many arrays as a row has values.
+    `rows`: one row's values after the other's, from rows[first_row] on as many rows as 64 bytes have values. All places
+    are aligned to 64 bytes. Another thread or process that reads what was written has to wait for `fence_stores`.
     """
     count = len(columns)
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_line_stores(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ir = cgutils.ir
         size = context.get_abi_sizeof(context.get_data_type(rows.dtype))
         word = min(size, 8)  # a longer value moves as several words
@@ -101,38 +103,38 @@ def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: An
             store.set_metadata("nontemporal", hint)
         return context.get_dummy_value()
 
-    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit_code
+    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit_line_stores
 
 
 @_emitted
 def item_size(typing: Any, array: Any) -> Any:
-    """The bytes of an array's value, as a constant that the compiler can calculate with."""
+    """Return the bytes of one value of an array, as a constant for the compiler."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_size_constant(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.get_constant(nb.uint64, context.get_abi_sizeof(context.get_data_type(array.dtype)))
 
-    return nb.uint64(array), emit_code
+    return nb.uint64(array), emit_size_constant
 
 
 @_emitted
-def finish_stores(typing: Any) -> Any:
+def fence_stores(typing: Any) -> Any:
     """Make all earlier stores of this thread visible to other threads before anything that comes after."""
 
-    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_fence(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
-    return nb.void(), emit_code
+    return nb.void(), emit_fence
 
 
 def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any, array_number: int) -> Any:
-    """A pointer to an array's element: argument `array_number` is the array, the next one the element's index."""
+    """Return the pointer to an array's element: argument `array_number` is the array, the next one the index."""
     array = context.make_array(signature.args[array_number])(context, builder, arguments[array_number])
     return builder.gep(array.data, [arguments[array_number + 1]])
 
 
-def function_address(library: ctypes.CDLL, name: str) -> int:
-    """The address of the C function `name` of a loaded library, for `call_c_function`.
+def c_function_address(library: ctypes.CDLL, name: str) -> int:
+    """Return the address of the C function `name` of a loaded library, for `call_c_function`.
 
     Raises `AttributeError` if the library has no such function.
     """
@@ -142,22 +144,22 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
 
 
 @_emitted
-def call_c_function(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
-    """Call the C function at `address` with the arguments.
+def call_c_function(typing: Any, result_type: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address` with the arguments, from a compiled loop.
 
     A ctypes function in a compiled loop becomes a constant of its machine code, which another process cannot use. With
     the address as an argument the code is the same for every process, so that numba can store it.
 
-    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result`: the
-    type of the function's result (as ``np.int32``), or None.
+    `arguments`: a tuple; each is passed under its own type, so a C ``int`` has to be an ``np.int32``. `result_type`:
+    the type of the function's result (as ``np.int32``), or None.
     """
-    returns = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
+    returns = nb.none if isinstance(result_type, nb.types.NoneType) else result_type.instance_type
 
-    def emit_code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def emit_call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         passed = cgutils.unpack_tuple(builder, values[2], len(arguments))
         back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
         kind = cgutils.ir.FunctionType(back, [value.type for value in passed])
         returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), passed)
         return context.get_dummy_value() if returns == nb.none else returned
 
-    return returns(result, address, arguments), emit_code
+    return returns(result_type, address, arguments), emit_call

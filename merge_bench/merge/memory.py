@@ -33,10 +33,11 @@ CopyPair: TypeAlias = tuple[Bytes, Bytes]
 
 
 class BufferPool:
-    """A buffer that grows and is used again in every iteration, because the first touch of memory is slow.
+    """A growing buffer that is reused in every iteration, because the first access to new memory is slow.
 
-    `take(n)` gives n bytes that stay valid until the next `reset`: of what was lent, then of the buffer, then of new
-    blocks. When an iteration needed blocks, the next `reset` makes one buffer in their place and touches every page.
+    `take_bytes(n)` gives n bytes that stay valid until the next `reset_pool`: from lent buffers, then from the own
+    buffer, then from new blocks. When an iteration needed new blocks, the next `reset_pool` makes one larger buffer in
+    their place and touches every page.
     """
 
     def __init__(self) -> None:
@@ -47,36 +48,39 @@ class BufferPool:
         self._lent: list[Bytes] = []
 
     @property
-    def kept_buffer(self) -> Bytes:
-        """The buffer that is kept between iterations, all of it touched; writing to it overwrites what was taken."""
+    def reusable_buffer(self) -> Bytes:
+        """The buffer that is kept between iterations; writing to it overwrites what `take_bytes` gave."""
         return self._buffer
 
-    def reserve(self, size: int) -> None:
-        """Make the buffer `size` bytes long at least, and touch it. What `take` gave before is no longer valid."""
+    def reserve_bytes(self, size: int) -> None:
+        """Make the buffer at least `size` bytes long, and touch it.
+
+        What `take_bytes` gave before is no longer valid.
+        """
         if size > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
-            self._buffer = aligned_bytes(size)
+            self._buffer = allocate_aligned_bytes(size)
             self._buffer[::4096] = 0
         self._used = 0
 
-    def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Add runs of bytes, aligned to 64, that are free until the next `reset`; `take` uses them first."""
-        self._lent += rooms
+    def add_lent_buffers(self, buffers: Sequence[Bytes]) -> None:
+        """Add buffers, aligned to 64 bytes, that are free until the next `reset_pool`; `take_bytes` uses them first."""
+        self._lent += buffers
 
-    def release(self) -> None:
-        """Forget lent memory and new blocks; call this before `reset` of this pool or of the one that lent it."""
+    def release_temporary_memory(self) -> None:
+        """Drop lent buffers and new blocks; call this before `reset_pool` of this pool or of the one that lent them."""
         self._lent, self._block = [], np.zeros(0, np.uint8)
         if self._wanted > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
 
-    def reset(self) -> None:
-        """Make all bytes available again, and give lent memory back."""
-        self.release()
-        self.reserve(self._wanted)
+    def reset_pool(self) -> None:
+        """Make all bytes of the pool available again, and drop lent buffers."""
+        self.release_temporary_memory()
+        self.reserve_bytes(self._wanted)
         self._wanted = 0
 
-    def take(self, size: int) -> Bytes:
-        """Take `size` bytes, aligned to 64, that stay valid until `reset`; contents undefined."""
+    def take_bytes(self, size: int) -> Bytes:
+        """Return `size` bytes, aligned to 64, that stay valid until `reset_pool`; contents undefined."""
         padded = aligned_size(size)
         for number, room in enumerate(self._lent):
             if padded <= room.size:
@@ -87,17 +91,17 @@ class BufferPool:
             self._used += padded
             return self._buffer[self._used - padded :][:size]
         if padded > self._block.size:
-            self._block = aligned_bytes(max(padded, BLOCK_BYTES))
+            self._block = allocate_aligned_bytes(max(padded, BLOCK_BYTES))
         view, self._block = self._block[:size], self._block[padded:]
         return view
 
 
 def aligned_size(size: int) -> int:
-    """`size` bytes rounded up to a multiple of `ALIGN`."""
+    """Return `size` rounded up to a multiple of `ALIGN` bytes."""
     return -(-size // ALIGN) * ALIGN
 
 
-def aligned_bytes(size: int) -> Bytes:
+def allocate_aligned_bytes(size: int) -> Bytes:
     """Allocate `size` bytes, aligned to 64; contents undefined."""
     raw = np.empty(size + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN
@@ -105,16 +109,16 @@ def aligned_bytes(size: int) -> Bytes:
 
 
 @dataclass(frozen=True)
-class CopyRounds:
-    """The bytes that each round of copies read and wrote, and the seconds of each round."""
+class CopyMeasurement:
+    """The result of a measurement of memory copies: bytes read and written per round, and the seconds of each round."""
 
     bytes: int
     seconds: tuple[float, ...]
 
 
-def measure_copy(
+def measure_copy_speed(
     frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, barrier: Callable[[], object]
-) -> CopyRounds | None:
+) -> CopyMeasurement | None:
     """Measure how fast the arrays of `frames` are copied into `target`, whose contents are lost.
 
     `pool`, `threads`: the threads that share the copy; without a pool the calling thread copies. `barrier`: waits for
@@ -122,15 +126,15 @@ def measure_copy(
 
     Returns
     -------
-    CopyRounds or None
+    CopyMeasurement or None
         None if there is nothing to copy.
     """
-    pairs = list(_sources_and_targets(frames, target[: MOST_BYTES // 2]))
+    pairs = list(_pair_arrays_with_target(frames, target[: MOST_BYTES // 2]))
     size = sum(source.nbytes for source, _ in pairs)
     times = -(-LEAST_BYTES // (2 * size)) if size else 0
     shares = max(1, min(threads, size // TASK_BYTES))
     tasks = [
-        [(_thread_share(source, number, shares), _thread_share(copy, number, shares)) for source, copy in pairs]
+        [(_slice_for_thread(source, number, shares), _slice_for_thread(copy, number, shares)) for source, copy in pairs]
         for number in range(shares)
     ]
     run = map if pool is None else pool.map
@@ -138,13 +142,13 @@ def measure_copy(
     for _ in range(1 + ROUNDS):  # the first one does not count: it finds the caches as the merge left them
         barrier()
         began = time.perf_counter()
-        list(run(_copy_pairs, tasks, itertools.repeat(times)))
+        list(run(_copy_repeatedly, tasks, itertools.repeat(times)))
         seconds.append(time.perf_counter() - began)
-    return CopyRounds(2 * size * times, tuple(seconds[1:])) if size else None
+    return CopyMeasurement(2 * size * times, tuple(seconds[1:])) if size else None
 
 
-def _sources_and_targets(frames: Iterable[Frame], target: Bytes) -> Iterator[CopyPair]:
-    """Each array of the frames with its place in `target`, one after the other, as far as `target` reaches."""
+def _pair_arrays_with_target(frames: Iterable[Frame], target: Bytes) -> Iterator[CopyPair]:
+    """Yield each array of the frames with its part of `target`, one after the other, until `target` is full."""
     start = 0
     for frame in frames:
         for column in frame.columns:
@@ -155,13 +159,13 @@ def _sources_and_targets(frames: Iterable[Frame], target: Bytes) -> Iterator[Cop
                     start += source.size
 
 
-def _thread_share(whole: Bytes, number: int, shares: int) -> Bytes:
-    """The part of a source or its target that thread `number` of `shares` copies."""
-    return whole[whole.size * number // shares : whole.size * (number + 1) // shares]
+def _slice_for_thread(array: Bytes, thread: int, threads: int) -> Bytes:
+    """Return the part of an array that one of `threads` threads copies."""
+    return array[array.size * thread // threads : array.size * (thread + 1) // threads]
 
 
-def _copy_pairs(pairs: Sequence[CopyPair], times: int) -> None:
-    """Copy each source to its target, `times` times."""
-    for _ in range(times):
+def _copy_repeatedly(pairs: Sequence[CopyPair], repetitions: int) -> None:
+    """Copy each source to its target, as many times as `repetitions` says."""
+    for _ in range(repetitions):
         for source, target in pairs:
             np.copyto(target, source)

@@ -16,8 +16,15 @@ import numpy as np
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe_engine
-from merge_bench.merge.engines.base import Engine, FilteringEngine, OutgoingParcel, PipelinedEngine, Side, TableEngine
-from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.engines.base import (
+    Engine,
+    FilteringEngine,
+    OutgoingParcel,
+    PipelinedEngine,
+    Side,
+    TableExchangingEngine,
+)
+from merge_bench.merge.exchange import import_exchange_class
 from merge_bench.merge.exchange.base import (
     AbortFlag,
     Exchange,
@@ -30,15 +37,18 @@ from merge_bench.merge.exchange.base import (
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import TimeNotes
+from merge_bench.merge.time_notes import TimelineNotes
 from merge_bench.records.schema import Flight as FlightSeconds
 from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerIteration
 
-Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
+PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
-def profiler_ranges(engine: str) -> Ranges:
-    """A function that marks a phase for GPU profilers; without a GPU or the package nvtx it does nothing."""
+def make_phase_marker(engine: str) -> PhaseMarker:
+    """Make a function that marks a phase for GPU profilers.
+
+    Without a GPU or the package nvtx the function does nothing.
+    """
     if not describe_engine(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
     import nvtx
@@ -47,16 +57,16 @@ def profiler_ranges(engine: str) -> Ranges:
 
 
 class WorkerMeasurement(msgspec.Struct, frozen=True):
-    """The measurement of one iteration on one worker. `pairs`: what arrived from each other worker, by rank."""
+    """The measurement of one iteration on one worker; `pairs`: the bytes that arrived from each other worker."""
 
     worker: WorkerIteration
     pairs: list[PairTraffic]
 
 
 class TransferTotals(msgspec.Struct, frozen=True):
-    """The bytes and seconds that one worker exchanged in one iteration.
+    """The bytes and seconds that one worker's exchange of both frames took in one iteration.
 
-    `sent_bytes`, `seconds`: of both frames. `arrived`: for each source, bytes of both frames and seconds from the first
+    `sent_bytes`, `seconds`: by frame. `arrived`: for each source rank, bytes of both frames and seconds from the first
     receive posted to the last one completed, added up over the frames.
     """
 
@@ -66,37 +76,38 @@ class TransferTotals(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Merges on one worker, whose rows the engine has; `exchange`: its end of the data plane.
+    """Merges the engine's rows on one worker, phase by phase: partition, exchange, join.
 
-    `notes`: where to note when phases and messages begin and end; None: nowhere.
+    `exchange`: this worker's end of the data plane. `notes`: where to note when phases and messages begin and end;
+    None: nowhere.
     """
 
     def __init__(self, engine: Engine, exchange: Exchange, plan: Plan) -> None:
         self.engine, self.exchange, self.rank = engine, exchange, exchange.rank
         self._last_messages: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
-        self.notes: TimeNotes | None = None
-        self._range: Ranges = profiler_ranges(engine.name)
+        self.notes: TimelineNotes | None = None
+        self._mark_phase: PhaseMarker = make_phase_marker(engine.name)
 
     def merge(self) -> WorkerMeasurement:
-        """Merge once and measure it. The last result is freed before the opening barrier, the new one is kept."""
+        """Merge once and measure it. The last result is freed before the opening barrier; the new one is kept."""
         self._last_messages = {}
         self.engine.begin_iteration()
         entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
-        with self._range("partition"):
+        with self._mark_phase("partition"):
             outgoing = self._partition_chunks()
         partitioned = time.perf_counter()
-        with self._range("exchange"):
+        with self._mark_phase("exchange"):
             flights = self._exchange_sides(outgoing)
         exchanged = time.perf_counter()
-        with self._range("join"):
-            rows = self.engine.join()
+        with self._mark_phase("join"):
+            rows = self.engine.join_received_rows()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
         transfers = self._sum_transfers(outgoing, flights)
         self.exchange.barrier()
-        self._note_spans(
+        self._record_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", partitioned, exchanged),
@@ -107,34 +118,37 @@ class Merger:
         return self._make_measurement(joined - start, phases, transfers, rows, cpu)
 
     def repeat_exchange(self) -> TransferTotals:
-        """Send the last merge's messages again, without partition and join; returns bytes and seconds."""
+        """Send the last merge's messages again, without partition and join; returns their bytes and seconds."""
         self.exchange.barrier()
         start = time.perf_counter()
-        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
-        self._note_spans(("link", start, time.perf_counter()))
+        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_with_barrier()}
+        self._record_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return self._sum_transfers(None, flights)
 
     @property
     def piece_sides(self) -> list[str]:
-        """The side (``left`` or ``right``) of each piece that is sent, by its number."""
+        """The side (``left`` or ``right``) of each piece that is sent, by its number.
+
+        Here both frames are sent whole.
+        """
         return [side.value for side in Side]
 
     def _partition_chunks(self) -> Any:
-        """Filter and partition both chunks; returns the parcels or tables to send."""
+        """Filter and partition both chunks; returns the parcels (or packed tables) to send, by side."""
         self._filter_rows()
         return self.engine.partition_chunks()
 
     def _exchange_sides(self, outgoing: Any) -> Any:
-        """Exchange both sides, the headers first in one small message per peer; returns the transfer of each side."""
+        """Exchange both sides, all headers first in one small message per peer; returns the transfer of each side."""
         parcels: dict[Side, list[OutgoingParcel]] = outgoing
-        sizes = [self.engine.header_bytes(side) for side in Side]
+        sizes = [self.engine.parcel_header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([parcels[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
         parts = dict(zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True))
         flights = {}
-        for side in self._sides_in_turn():
+        for side in self._sides_with_barrier():
             of_side = {peer: header[parts[side]] for peer, header in headers.items()}
             flights[side] = self._exchange_side(side, parcels[side], of_side)
         return flights
@@ -153,36 +167,39 @@ class Merger:
             arrived,
         )
 
-    def _note_spans(self, *spans: tuple[str, float, float]) -> None:
-        """Note the name, begin and end of spans for the timeline, if it is wanted."""
+    def _record_spans(self, *spans: tuple[str, float, float]) -> None:
+        """Add spans (name, begin, end) to the timeline notes, if notes are kept."""
         if self.notes is not None:
             for name, begin, end in spans:
                 self.notes.add_span(name, begin, end)
 
     def _filter_rows(self) -> None:
-        """Apply the runtime filter, if the plan has one. Its time counts as partition, and its messages not as sent."""
+        """Apply the runtime filter, if the plan has one.
+
+        Its time counts as partition; its messages do not count as sent bytes.
+        """
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             start = time.perf_counter()
             self.engine.filter_rows(self._all_gather)
-            self._note_spans(("filter", start, time.perf_counter()))
+            self._record_spans(("filter", start, time.perf_counter()))
 
-    def _all_gather(self, own: Bytes) -> list[Bytes]:
-        """Exchange some bytes with all other workers; returns those of every worker, in rank order."""
-        received = {peer: np.empty_like(own) for peer in self.exchange.peers}
-        self.exchange.transfer(dict.fromkeys(self.exchange.peers, own), received)
-        return [received.get(rank, own) for rank in range(self.exchange.workers)]
+    def _all_gather(self, own_bytes: Bytes) -> list[Bytes]:
+        """Send the same bytes to all other workers; returns those of every worker, in rank order."""
+        received = {peer: np.empty_like(own_bytes) for peer in self.exchange.peers}
+        self.exchange.transfer(dict.fromkeys(self.exchange.peers, own_bytes), received)
+        return [received.get(rank, own_bytes) for rank in range(self.exchange.workers)]
 
-    def _sides_in_turn(self) -> Iterator[Side]:
-        """Both sides, to be exchanged one after the other, the second once all workers have exchanged the first.
+    def _sides_with_barrier(self) -> Iterator[Side]:
+        """Yield both sides, the second one only when all workers have exchanged the first.
 
-        Workers that go on earlier would fill the links of those that still wait for rows of the first side.
+        Otherwise workers that go on earlier would fill the links of those that still wait for rows of the first side.
         """
         yield Side.LEFT
         if self.exchange.workers > 2:
             start = time.perf_counter()
             self.exchange.barrier()
-            self._note_spans(("barrier", start, time.perf_counter()))
+            self._record_spans(("barrier", start, time.perf_counter()))
         yield Side.RIGHT
 
     def _make_measurement(
@@ -201,7 +218,7 @@ class Merger:
             join_overlap_seconds=join_overlap,
             sent_bytes=transfers.sent_bytes,
             flight_seconds=transfers.seconds,
-            received_rows=FrameCounts(**self.engine.received_rows()),
+            received_rows=FrameCounts(**self.engine.received_row_counts()),
             result_rows=rows,
             cpu_seconds=cpu,
         )
@@ -212,20 +229,20 @@ class Merger:
         return WorkerMeasurement(worker, pairs)
 
     def _exchange_side(self, side: Side, outgoing: list[OutgoingParcel], headers: dict[int, Bytes]) -> FrameTransfer:
-        """Make the buffers that the headers of one side announce, and exchange the rows of that side."""
+        """Make the receive buffers that the headers of one side announce, and exchange the rows of that side."""
         receives = self.engine.make_receive_buffers(side, headers)
         self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
-        flight = self.exchange.transfer(*self._last_messages[side], noted=self.notes is not None)
+        flight = self.exchange.transfer(*self._last_messages[side], note_batches=self.notes is not None)
         if self.notes is not None:
             piece = self.piece_sides.index(side.value)  # here a frame travels whole
             for (peer, received), batch in flight.batches.items():
                 self.notes.add_batch((piece, peer, received), *batch)
-        self.engine.reuse_sent_parcels(side)
+        self.engine.reuse_sent_parcel_memory(side)
         return flight
 
 
 class PipelinedMerger(Merger):
-    """Partitions and joins in the calling thread, while the thread of a `PipelinedExchange` exchanges."""
+    """Partitions and joins in the calling thread, while a `PipelinedExchange` exchanges in its own thread."""
 
     engine: PipelinedEngine
 
@@ -245,22 +262,22 @@ class PipelinedMerger(Merger):
         joins = []
         self._filter_rows()
         with self._open_pipeline(self._make_receive_buffer, self.notes) as pipeline:
-            with self._range("partition"):
+            with self._mark_phase("partition"):
                 for number, outgoing in enumerate(self.engine.partition_pieces()):
                     self._pieces_sent.append(outgoing)
-                    pipeline.send_piece(number, outgoing)
+                    pipeline.queue_piece(number, outgoing)
             partitioned = time.perf_counter()
-            for part in range(self.engine.part_count):
+            for part in range(self.engine.join_part_count):
                 pipeline.wait_for_part(part)
                 began = time.perf_counter()
-                with self._range("join"):
+                with self._mark_phase("join"):
                     self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
-        self._note_spans(
+        self._record_spans(
             ("barrier", entered, start),
             ("partition", start, partitioned),
             ("exchange", first, last),
@@ -272,7 +289,7 @@ class PipelinedMerger(Merger):
             end - start,
             Phases(partition=partitioned - start, exchange=last - first, join=join),
             _sum_pipelined_transfers(pipeline),
-            self.engine.result_rows(),
+            self.engine.result_row_count(),
             cpu,
             max(0.0, min(partitioned, last) - first),
             sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
@@ -283,9 +300,9 @@ class PipelinedMerger(Merger):
         start = time.perf_counter()
         with self._open_pipeline(lambda number, source, _: self._rooms[number, source]) as pipeline:
             for number, outgoing in enumerate(self._pieces_sent):
-                pipeline.send_piece(number, outgoing)
-            pipeline.wait_for_all()
-        self._note_spans(("link", start, time.perf_counter()))
+                pipeline.queue_piece(number, outgoing)
+            pipeline.wait_for_all_messages()
+        self._record_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
         return _sum_pipelined_transfers(pipeline)
 
@@ -293,16 +310,18 @@ class PipelinedMerger(Merger):
     def piece_sides(self) -> list[str]:
         return [piece.side.value for piece in self.engine.pieces]
 
-    def _open_pipeline(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
-        header_bytes = max(self.engine.header_bytes(side) for side in Side)
+    def _open_pipeline(self, make_buffer: Any, notes: TimelineNotes | None = None) -> PipelinedExchange:
+        header_bytes = max(self.engine.parcel_header_bytes(side) for side in Side)
         assert isinstance(self.exchange, MessageExchange)  # as its description says
-        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
+        self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, make_buffer, notes)
         return self._pipeline
 
-    def _make_receive_buffer(self, number: int, source: int, header: Bytes) -> Any:
-        piece = self.engine.pieces[number]
-        room = self.engine.make_receive_buffer(piece, source, header[: self.engine.header_bytes(piece.side)])
-        self._rooms[number, source] = room
+    def _make_receive_buffer(self, piece_number: int, source_rank: int, header: Bytes) -> Any:
+        piece = self.engine.pieces[piece_number]
+        room = self.engine.make_receive_buffer(
+            piece, source_rank, header[: self.engine.parcel_header_bytes(piece.side)]
+        )
+        self._rooms[piece_number, source_rank] = room
         return room
 
 
@@ -316,14 +335,14 @@ def _sum_pipelined_transfers(pipeline: PipelinedExchange) -> TransferTotals:
 
 
 class TableMerger(Merger):
-    """Merges over a data plane that partitions, moves and concatenates whole tables by itself.
+    """Merges over a data plane that partitions, moves and concatenates whole tables.
 
-    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table.
+    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each side are one table.
     """
 
-    engine: TableEngine
+    engine: TableExchangingEngine
 
-    def __init__(self, engine: TableEngine, exchange: Exchange, plan: Plan) -> None:
+    def __init__(self, engine: TableExchangingEngine, exchange: Exchange, plan: Plan) -> None:
         super().__init__(engine, exchange, plan)
         assert isinstance(exchange, TableExchange)  # as its description says
         self._plane = exchange
@@ -333,7 +352,7 @@ class TableMerger(Merger):
         self._tables, packed = self.engine.chunk_tables(), {}
         if self.exchange.workers > 1:
             keys = self.engine.shape.key_positions
-            packed = {side: self._plane.pack(self._tables.pop(side), keys(side)) for side in Side}
+            packed = {side: self._plane.partition_and_pack_table(self._tables.pop(side), keys(side)) for side in Side}
         self.engine.wait_for_device()
         return packed
 
@@ -341,16 +360,16 @@ class TableMerger(Merger):
         shuffled = dict[Side, ShuffledTable]()
         if packed:
             shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
-            self._tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
+            self._tables = {side: self._plane.concatenate_chunks(shuffled[side]) for side in Side}
         for side in Side:
-            self.engine.take_received_table(side, self._tables.pop(side))
+            self.engine.set_received_table(side, self._tables.pop(side))
         self.engine.wait_for_device()
         return shuffled
 
     def _sum_transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> TransferTotals:
-        """Add up the bytes that each peer sent to this worker; peers report them, since the data plane does not.
+        """Add up the bytes that each peer sent to this worker; the peers report them, since the data plane does not.
 
-        That comes after the timed interval. The seconds of a source are those in which anything was under way.
+        This comes after the timed interval. The seconds of a source are those in which anything was under way.
         """
         if not packed:
             return TransferTotals(FrameCounts(left=0, right=0), FlightSeconds(left=0.0, right=0.0, union=0.0), {})
@@ -376,17 +395,17 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: AbortFlag) -> Merg
     Raises `UsageError` if the plan has a pipeline and the engine cannot join part of its rows, or if the plan has a
     runtime filter and the engine has none.
     """
-    kind = _merger_class(engine, plan)
-    exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
+    kind = _choose_merger_class(engine, plan)
+    exchange: Exchange = import_exchange_class(plan.exchange).from_plan(plan, rank, abort)
     return kind(engine, exchange, plan)
 
 
-def _merger_class(engine: Engine, plan: Plan) -> type[Merger]:
-    """The class of merger for an engine and a plan; raises `UsageError` if they do not go together."""
+def _choose_merger_class(engine: Engine, plan: Plan) -> type[Merger]:
+    """Return the class of merger for an engine and a plan; raises `UsageError` if they cannot be combined."""
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if plan.data_plane.tables:
-        if not isinstance(engine, TableEngine):
+        if not isinstance(engine, TableExchangingEngine):
             raise UsageError(f"--exchange {plan.exchange} cannot be used with --engine {engine.name}")
         return TableMerger
     if not plan.pipeline:

@@ -11,7 +11,7 @@ bytes. The header says how many rows (and variable bytes) each bucket has, by wh
 There are two ways of writing rows into parcels. The parcels are the same; the processor decides which way is faster.
 ``plain`` writes each value to its place at once. The processor first fetches the cache line of that place from memory,
 and has to keep one line for each bucket and column in its cache. ``lines`` collects rows for each bucket until they
-fill two cache lines of each column, and writes full lines past the caches (`partition_loops.scatter_lines`).
+fill two cache lines of each column, and writes full lines past the caches (`partition_loops.scatter_cache_lines`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
-from merge_bench.merge.memory import BufferPool, aligned_bytes, aligned_size
+from merge_bench.merge.memory import BufferPool, aligned_size, allocate_aligned_bytes
 
 _Item = TypeVar("_Item")
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The layout of a parcel: where its columns lie in its bytes, computed from its header.
+class ParcelLayout:
+    """The layout of a parcel: the byte offsets of its columns, computed from its header.
 
     `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
     """
@@ -48,31 +48,34 @@ class Layout:
     size: int
 
     @staticmethod
-    def of(fields: tuple[Field, ...], header: Counts) -> Layout:
+    def from_header(fields: tuple[Field, ...], header: Counts) -> ParcelLayout:
         """Compute the layout of a parcel with these fields and this header."""
         rows, at, variable = int(header[0].sum()), 0, 0
         starts = []
         for field in fields:
             values, at = at, aligned_size(at + rows * (field.width or 4))
             data = at
-            if field.variable:
+            if field.has_variable_width:
                 variable += 1
                 at = aligned_size(at + int(header[variable].sum()))
             valid = at
             if field.nullable:
                 at = aligned_size(at + rows)
             starts.append((values, data, valid))
-        return Layout(header, tuple(starts), at)
+        return ParcelLayout(header, tuple(starts), at)
 
 
 def parcel_header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
-    """The shape of the header of a parcel with these fields and `buckets` buckets: see `Layout`."""
-    return 1 + sum(field.variable for field in fields), buckets
+    """Return the shape of the header of a parcel with these fields and `buckets` buckets: see `ParcelLayout`."""
+    return 1 + sum(field.has_variable_width for field in fields), buckets
 
 
 @dataclass(frozen=True)
 class ByteRuns:
-    """A parcel in several runs of bytes, on whose lengths sender and receiver agree: each is sent by itself."""
+    """A parcel that consists of several buffers, which are sent separately.
+
+    Sender and receiver agree on their lengths.
+    """
 
     runs: tuple[Any, ...]
 
@@ -82,18 +85,18 @@ class ByteRuns:
 
 
 def contiguous_buffers(data: Any) -> tuple[Any, ...]:
-    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+    """Return the contiguous buffers of a parcel's data, in the order in which they are sent."""
     return data.runs if isinstance(data, ByteRuns) else (data,)
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A parcel's header and bytes, at the sender or at the receiver.
+    """The layout and the bytes of a parcel (rows that one worker sends to another), at the sender or at the receiver.
 
     `room`: the memory that is free once the parcel was sent: `data` and a little more.
     """
 
-    layout: Layout
+    layout: ParcelLayout
     data: Bytes
     room: Bytes | None = None
 
@@ -110,12 +113,12 @@ MOST_COLUMNS = 5
 COLLECTED_BYTES = 768 << 10
 """Most memory of collected rows, which have to stay in the L2 cache; two columns of 2048 buckets need 512 KiB."""
 
-Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
+ValueBlocks: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
 """Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
 
 
-class PlainWriter:
-    """Writes each value to its place in the parcel at once: the way ``plain``.
+class PlainParcelWriter:
+    """Writes each value directly to its place in the parcel: the method ``plain``.
 
     `most_columns`: how many columns to write at once. `most_total_buckets`: with more buckets, the partition loses more
     time than the join of smaller buckets gains.
@@ -126,17 +129,20 @@ class PlainWriter:
     def __init__(self, buckets: int) -> None:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
-    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write columns to `out`; `positions`: shape (columns, buckets), where each bucket's first value goes."""
+    def write_columns(self, blocks: ValueBlocks, positions: Counts, out: Array) -> None:
+        """Write columns of one type to `out`.
+
+        `positions`: shape (columns, buckets), where each bucket's first value goes.
+        """
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
-        for values, ids in pieces:
-            partition_loops.scatter(values, ids, at, out, gaps)
+        for values, ids in blocks:
+            partition_loops.scatter_rows(values, ids, at, out, gaps)
 
 
-class CacheLineWriter:
-    """Collects full cache lines for each bucket and column, and writes them past the caches: the way ``lines``."""
+class CacheLineParcelWriter:
+    """Collects full cache lines for each bucket and column, and writes them past the caches: the method ``lines``."""
 
     most_total_buckets: ClassVar[int] = 2048
 
@@ -144,37 +150,37 @@ class CacheLineWriter:
         from merge_bench.merge.partition_loops import COLLECTED
 
         self.most_columns = max(1, min(MOST_COLUMNS, COLLECTED_BYTES // (buckets * COLLECTED)))
-        self._rows = aligned_bytes(self.most_columns * buckets * COLLECTED)
+        self._rows = allocate_aligned_bytes(self.most_columns * buckets * COLLECTED)
 
-    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write columns to `out`, as `PlainWriter.write` does."""
+    def write_columns(self, blocks: ValueBlocks, positions: Counts, out: Array) -> None:
+        """Write columns of one type to `out`, as `PlainParcelWriter.write_columns` does."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
         starts, rows = at.copy(), self._rows.view(out.dtype)
-        for values, ids in pieces:
-            partition_loops.scatter_lines(values, ids, at, starts, rows, out, gaps)
-        partition_loops.write_unfinished_lines(len(positions), at, starts, rows, out, gaps)
+        for values, ids in blocks:
+            partition_loops.scatter_cache_lines(values, ids, at, starts, rows, out, gaps)
+        partition_loops.write_partial_lines(len(positions), at, starts, rows, out, gaps)
 
 
 def _first_positions_and_gaps(positions: Counts) -> tuple[Array, Array]:
-    """The positions of the first column, and for each bucket the distance to the position of each column."""
+    """Return each bucket's position in the first column, and its distance to the bucket's position in each column."""
     return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
-Writer: TypeAlias = PlainWriter | CacheLineWriter
+Writer: TypeAlias = PlainParcelWriter | CacheLineParcelWriter
 """Writes columns of one type into parcels."""
-WRITERS: dict[str, type[Writer]] = {PLAIN: PlainWriter, LINES: CacheLineWriter}
+WRITERS: dict[str, type[Writer]] = {PLAIN: PlainParcelWriter, LINES: CacheLineParcelWriter}
 
 
-def most_total_buckets(ways: Iterable[str]) -> int:
-    """The most buckets of all workers together, if workers write parcels in these ways."""
-    return min(WRITERS[way].most_total_buckets for way in ways)
+def most_total_buckets(writer_names: Iterable[str]) -> int:
+    """Return the largest number of buckets of all workers together that suits all of these parcel writers."""
+    return min(WRITERS[way].most_total_buckets for way in writer_names)
 
 
-def make_writer(way: str, buckets: int) -> Writer:
-    """Make a writer of rows into `buckets` buckets (`way`: ``plain`` or ``lines``); for use by one thread."""
-    return WRITERS[way](buckets)
+def make_parcel_writer(writer_name: str, buckets: int) -> Writer:
+    """Make a writer of rows into `buckets` buckets (`writer_name`: ``plain`` or ``lines``); for use by one thread."""
+    return WRITERS[writer_name](buckets)
 
 
 SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
@@ -202,70 +208,76 @@ class Partitioner:
     def __post_init__(self) -> None:
         self._ids = np.empty(0, np.uint16 if self.workers * self.buckets < 2**16 else np.uint32)
 
-    def split(
+    def split_into_parcels(
         self,
         frame: Frame,
         buffers: BufferPool,
         pool: ThreadPoolExecutor | None = None,
         *,
-        rows: tuple[int, int] | None = None,
-        cuts: Sequence[int] = (),
+        row_range: tuple[int, int] | None = None,
+        bucket_edges: Sequence[int] = (),
     ) -> list[list[Parcel]]:
-        """For every run of buckets between two of `cuts` (by default one run of all), one parcel per worker.
+        """Split a frame into parcels: one per worker for each range of buckets between two of `bucket_edges`.
 
-        `rows`: only first…last-1 of the chunk. In each parcel the buckets outside its run are empty.
+        `row_range`: only these rows (first…last-1). In each parcel the buckets outside its range are empty.
         """
-        self.scratch.reserve(frame.rows * self._ids.itemsize)
-        self._ids = self.scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
-        spans = divide_rows(*(rows or (0, frame.rows)), self.threads)
+        self.scratch.reserve_bytes(frame.rows * self._ids.itemsize)
+        self._ids = self.scratch.take_bytes(frame.rows * self._ids.itemsize).view(self._ids.dtype)
+        spans = divide_rows(*(row_range or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
-        runs = list(itertools.pairwise(cuts or (0, self.buckets)))
+        runs = list(itertools.pairwise(bucket_edges or (0, self.buckets)))
         run = map if pool is None else pool.map
         # Of every span of rows the counts of each bucket: rows, then bytes of each column of variable width.
-        counts = [np.stack(list(run(partial(self._assign_rows, frame), spans)))[:, :total]]
+        counts = [np.stack(list(run(partial(self._assign_buckets_to_rows, frame), spans)))[:, :total]]
         for field, column in zip(frame.fields, frame.columns, strict=True):
-            if field.variable:
+            if field.has_variable_width:
                 counts.append(np.stack(list(run(partial(self._count_value_bytes, column, total), spans))))
         headers = np.stack([each.sum(axis=0).reshape(self.workers, self.buckets) for each in counts], axis=1)
-        layouts = [Layout.of(self.fields, _counts_of_part(header, part)) for header in headers for part in runs]
+        layouts = [
+            ParcelLayout.from_header(self.fields, _header_of_part(header, part)) for header in headers for part in runs
+        ]
         rooms = [aligned_size(layout.size + layout.size // SLACK) for layout in layouts]
-        whole = buffers.take(sum(rooms))
+        whole = buffers.take_bytes(sum(rooms))
         bases = [0, *itertools.accumulate(rooms)]
         widths = np.tile([last - first for first, last in runs], self.workers)
         places = np.array([layout.starts for layout in layouts]) + np.array(bases[:-1])[:, None, None]
         fill = partial(self._fill_parcels, frame, whole, np.repeat(places, widths, axis=0).transpose(1, 2, 0))
-        list(run(fill, spans, zip(*(_span_starts(each, widths) for each in counts), strict=True)))
+        list(run(fill, spans, zip(*(_row_range_starts(each, widths) for each in counts), strict=True)))
         parcels = [
             Parcel(layout, whole[at : at + layout.size], whole[at:end])
             for layout, (at, end) in zip(layouts, itertools.pairwise(bases), strict=True)
         ]
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
-    def _assign_rows(self, frame: Frame, span: tuple[int, int]) -> Counts:
-        """Write the bucket of each row of a span, and count the rows of each bucket."""
+    def _assign_buckets_to_rows(self, frame: Frame, row_range: tuple[int, int]) -> Counts:
+        """Write the bucket number of each row of a range, and return how many rows each bucket has."""
         from merge_bench.merge import partition_loops
 
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
-        if all(partition_loops.is_plain_key(*key) for key in keys):
-            _assign_plain([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
+        if all(partition_loops.can_hash_key_directly(*key) for key in keys):
+            _assign_plain_key_buckets(
+                [column.values[slice(*row_range)] for _, column in keys], total, self._ids[slice(*row_range)], counts
+            )
         else:
             hasher = partition_loops.RowHasher()
-            for start in range(span[0], span[1], BLOCK):
-                hashes, missing = hasher.hash_rows(keys, start, min(BLOCK, span[1] - start))
+            for start in range(row_range[0], row_range[1], BLOCK):
+                hashes, missing = hasher.hash_rows(keys, start, min(BLOCK, row_range[1] - start))
                 ids = self._ids[start : start + hashes.size]
                 partition_loops.assign_buckets(hashes, missing, total, ids, counts)
         totals: Counts = counts.sum(axis=0)
         return totals
 
-    def _count_value_bytes(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
-        """Count the bytes of a column's values in a span of rows, by bucket."""
+    def _count_value_bytes(self, column: Column, total_buckets: int, row_range: tuple[int, int]) -> Counts:
+        """Return how many bytes the values of a variable-width column have in each bucket, over a range of rows."""
         from merge_bench.merge import partition_loops
 
         assert column.offsets is not None
-        sums = np.zeros(total, np.int64)
-        partition_loops.count_bytes(column.offsets[span[0] : span[1] + 1], self._ids[slice(*span)], sums)
+        sums = np.zeros(total_buckets, np.int64)
+        partition_loops.count_bytes_per_bucket(
+            column.offsets[row_range[0] : row_range[1] + 1], self._ids[slice(*row_range)], sums
+        )
         return sums
 
     def _fill_parcels(
@@ -273,20 +285,20 @@ class Partitioner:
         frame: Frame,
         parcel_memory: Bytes,
         column_starts: Counts,
-        row_span: tuple[int, int],
-        span_starts: tuple[Counts, ...],
+        row_range: tuple[int, int],
+        range_starts: tuple[Counts, ...],
     ) -> None:
-        """Scatter the rows first…last-1 (`row_span`) of a frame into the parcels, which lie in `parcel_memory`.
+        """Write a range of rows (first…last-1) of a frame into the parcels, which are in `parcel_memory`.
 
         `column_starts`: for each column, the bytes of `parcel_memory` at which its values (or lengths), its bytes and
-        its validity begin, for each bucket. `span_starts`: the first row of these in the parcel of each bucket, then
+        its validity begin, for each bucket. `range_starts`: the first row of these in the parcel of each bucket, then
         their first byte of each variable column.
         """
         from merge_bench.merge import partition_loops
 
-        span_rows, (rows, *sizes) = slice(*row_span), span_starts
+        span_rows, (rows, *sizes) = slice(*row_range), range_starts
         ids = self._ids[span_rows]
-        write = make_writer(self.stores, self.workers * self.buckets)
+        write = make_parcel_writer(self.stores, self.workers * self.buckets)
         fixed: dict[Any, list[tuple[Array, Counts]]] = defaultdict(list)
         for field, column, (values_at, bytes_at, valid_at) in zip(
             frame.fields, frame.columns, column_starts, strict=True
@@ -294,78 +306,83 @@ class Partitioner:
             if column.offsets is None:
                 fixed[column.values.dtype].append((column.values[span_rows], values_at))
             else:
-                offsets = column.offsets[row_span[0] : row_span[1] + 1]
-                write.write(_value_lengths(offsets, ids), (values_at // 4 + rows)[None], parcel_memory.view(np.int32))
+                offsets = column.offsets[row_range[0] : row_range[1] + 1]
+                write.write_columns(
+                    _value_length_blocks(offsets, ids), (values_at // 4 + rows)[None], parcel_memory.view(np.int32)
+                )
                 data = (bytes_at + sizes.pop(0)).astype(np.uint64)
-                partition_loops.scatter_bytes(column.values, offsets, ids, data, parcel_memory)
+                partition_loops.scatter_byte_strings(column.values, offsets, ids, data, parcel_memory)
             if field.nullable and column.valid is not None:
                 fixed[column.valid.dtype].append((column.valid[span_rows], valid_at))
         for dtype, columns in fixed.items():
             for part in _split_evenly(columns, write.most_columns):
                 values = tuple(column for column, _ in part)
                 positions = np.stack([at for _, at in part]) // dtype.itemsize + rows
-                write.write([(values, ids)], positions, parcel_memory.view(dtype))
+                write.write_columns([(values, ids)], positions, parcel_memory.view(dtype))
 
 
-def _assign_plain(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
-    """Write each row's bucket to `ids`, with fewer passes than `RowHasher` and `assign_buckets`."""
+def _assign_plain_key_buckets(keys: Sequence[Array], total_buckets: int, bucket_ids: Array, counts: Counts) -> None:
+    """Write each row's bucket to `bucket_ids`, in fewer passes than `RowHasher` and `assign_buckets` need.
+
+    The keys have fixed widths of up to 8 bytes, and no nulls (`can_hash_key_directly`).
+    """
     from merge_bench.merge import partition_loops as loops
 
     if len(keys) == 1:
-        loops.assign_fixed(keys[0], total, ids, counts)
+        loops.assign_buckets_one_key(keys[0], total_buckets, bucket_ids, counts)
         return
-    hashes = np.empty(min(ids.size, loops.ASSIGNED), np.uint64)
-    for start in range(0, ids.size, loops.ASSIGNED):
+    hashes = np.empty(min(bucket_ids.size, loops.ASSIGNED), np.uint64)
+    for start in range(0, bucket_ids.size, loops.ASSIGNED):
         block = slice(start, start + loops.ASSIGNED)
         first, *between, last = (key[block] for key in keys)
         for key in (first, *between, last):
-            loops.load_lines(key)
+            loops.load_cache_lines(key)
         block_hashes = hashes[: first.size]
-        loops.start_hashes(first, block_hashes)
+        loops.hash_first_key(first, block_hashes)
         for key in between:
-            loops.hash_fixed(key, block_hashes)
-        loops.assign_by_last_key(block_hashes, last, total, ids[block], counts)
+            loops.hash_fixed_width(key, block_hashes)
+        loops.assign_buckets_last_key(block_hashes, last, total_buckets, bucket_ids[block], counts)
 
 
-def _split_evenly(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
-    """Cut columns into as few parts as possible of at most `most` each, as even as possible."""
-    parts = -(-len(columns) // most)
+def _split_evenly(columns: Sequence[_Item], most_per_part: int) -> Iterator[Sequence[_Item]]:
+    """Split columns into as few groups as possible of at most `most_per_part` columns, as even as possible."""
+    parts = -(-len(columns) // most_per_part)
     for part in range(parts):
         yield columns[len(columns) * part // parts : len(columns) * (part + 1) // parts]
 
 
-def _value_lengths(offsets: npt.NDArray[np.int64], ids: Array) -> Pieces:
-    """The lengths in bytes of values of variable width, with their rows' buckets, a block of rows at a time."""
-    for start in range(0, ids.size, BLOCK):
+def _value_length_blocks(offsets: npt.NDArray[np.int64], bucket_ids: Array) -> ValueBlocks:
+    """Yield the lengths in bytes of variable-width values, with their rows' buckets, block by block."""
+    for start in range(0, bucket_ids.size, BLOCK):
         ends = offsets[start : start + BLOCK + 1]
-        yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), ids[start : start + BLOCK]
+        yield (np.subtract(ends[1:], ends[:-1], dtype=np.int32, casting="unsafe"),), bucket_ids[start : start + BLOCK]
 
 
-def _span_starts(counts: Counts, widths: Counts) -> Counts:
-    """Where in its parcel each span's part of each bucket begins: shape (spans, buckets)."""
+def _row_range_starts(counts: Counts, part_widths: Counts) -> Counts:
+    """Return where in its parcel each row range's part of each bucket begins: shape (row ranges, buckets)."""
     totals = counts.sum(axis=0)
     before = np.cumsum(totals) - totals
-    before -= np.repeat(before[np.cumsum(widths) - widths], widths)
+    before -= np.repeat(before[np.cumsum(part_widths) - part_widths], part_widths)
     starts: Counts = before + np.cumsum(counts, axis=0) - counts
     return starts
 
 
-def _counts_of_part(header: Counts, part: tuple[int, int]) -> Counts:
-    """The header of the parcel that has only the buckets first…last-1 of `part`: the counts of all others are 0."""
+def _header_of_part(header: Counts, bucket_range: tuple[int, int]) -> Counts:
+    """Return the header of a parcel that has only buckets first…last-1: a copy in which the counts of others are 0."""
     kept = np.zeros_like(header)
-    kept[:, slice(*part)] = header[:, slice(*part)]
+    kept[:, slice(*bucket_range)] = header[:, slice(*bucket_range)]
     return kept
 
 
-def divide_rows(first: int, last: int, threads: int) -> list[tuple[int, int]]:
-    """Divide rows first…last-1 evenly among threads: spans of first and last row, a block or more for each."""
-    threads = max(1, min(threads, (last - first) // BLOCK))
-    edges = [first + (last - first) * k // threads for k in range(threads + 1)]
+def divide_rows(first_row: int, stop_row: int, threads: int) -> list[tuple[int, int]]:
+    """Divide rows evenly among threads: ranges of first and stop row, each of a block of rows or more."""
+    threads = max(1, min(threads, (stop_row - first_row) // BLOCK))
+    edges = [first_row + (stop_row - first_row) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))
 
 
 class BucketReader:
-    """Reads the buckets of one side from the parcels of a worker, as Arrow tables without copies."""
+    """Reads the buckets of one side from the parcels that a worker received, as tables or frames without copies."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
@@ -376,13 +393,13 @@ class BucketReader:
             [_parcel_column(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels
         ]
 
-    def rows_as_table(self, first: int, stop: int) -> pa.Table:
-        """The rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
-        tables = [chunk.to_arrow() for chunk in self.rows_as_frames(first, stop)]
+    def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
+        """Return the rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
+        tables = [chunk.to_arrow() for chunk in self.read_buckets_as_frames(first, stop)]
         return pa.concat_tables(tables) if tables else arrow_schema(self.fields).empty_table()
 
-    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
-        """The rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""
+    def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
+        """Return the rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""
         frames = []
         for whole, (rows, *sizes) in zip(self._columns, self._edges, strict=True):
             start, end = rows[first], rows[stop]
@@ -390,9 +407,9 @@ class BucketReader:
                 continue
             spans = ((edges[first], edges[stop]) for edges in sizes)
             columns = tuple(
-                column.slice_fixed(start, end)
+                column.slice_fixed_width(start, end)
                 if column.offsets is None
-                else _slice_variable(column, start, end, *next(spans))
+                else _slice_variable_width(column, start, end, *next(spans))
                 for column in whole
             )
             frames.append(Frame(self.fields, columns, end - start))
@@ -400,82 +417,87 @@ class BucketReader:
 
 
 def _parcel_column(field: Field, parcel: Parcel, index: int) -> Column:
-    """The column of a parcel at `index`, with all rows; a variable-width one has lengths in place of offsets."""
+    """Return column number `index` of a parcel with all rows.
+
+    A variable-width column has lengths in place of offsets.
+    """
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
     rows = parcel.rows
     valid = parcel.data[valid_at : valid_at + rows] if field.nullable else None
-    if field.variable:
+    if field.has_variable_width:
         return Column(parcel.data[bytes_at:], parcel.data[values_at : values_at + 4 * rows].view(np.int32), valid)
     values = parcel.data[values_at : values_at + field.width * rows]
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
-def _slice_variable(whole: Column, start: int, stop: int, first_byte: int, stop_byte: int) -> Column:
-    """Rows start…stop-1, whose bytes begin at first_byte and end before stop_byte, of a `_parcel_column`."""
-    assert whole.offsets is not None
+def _slice_variable_width(column: Column, start: int, stop: int, first_byte: int, stop_byte: int) -> Column:
+    """Return rows start…stop-1 of a variable-width `_parcel_column`; their bytes are first_byte…stop_byte-1."""
+    assert column.offsets is not None
     offsets = np.zeros(stop - start + 1, np.int64)
-    np.cumsum(whole.offsets[start:stop], out=offsets[1:])
-    return Column(whole.values[first_byte:stop_byte], offsets, None if whole.valid is None else whole.valid[start:stop])
+    np.cumsum(column.offsets[start:stop], out=offsets[1:])
+    return Column(
+        column.values[first_byte:stop_byte], offsets, None if column.valid is None else column.valid[start:stop]
+    )
 
 
 def group_buckets(
-    left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
+    left: BucketReader, right: BucketReader, stop_bucket: int, rows_per_group: int, *, first_bucket: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Cut buckets first…buckets-1 into runs of about `rows` left and right rows; yields first and stop of each."""
-    sizes = np.zeros(buckets, np.int64)
+    """Group buckets into ranges of about `rows_per_group` left and right rows; yields first and stop bucket of each."""
+    sizes = np.zeros(stop_bucket, np.int64)
     for parcel in (*left.parcels, *right.parcels):
-        sizes += parcel.layout.header[0, :buckets]
+        sizes += parcel.layout.header[0, :stop_bucket]
     total = 0
-    for bucket in range(first, buckets):
-        if bucket > first and total + sizes[bucket] > rows:
-            yield first, bucket
-            first, total = bucket, 0
+    for bucket in range(first_bucket, stop_bucket):
+        if bucket > first_bucket and total + sizes[bucket] > rows_per_group:
+            yield first_bucket, bucket
+            first_bucket, total = bucket, 0
         total += int(sizes[bucket])
-    if first < buckets:
-        yield first, buckets
+    if first_bucket < stop_bucket:
+        yield first_bucket, stop_bucket
 
 
 class RowReader(Protocol):
-    """Reads rows that are joined with each other, by the number of their bucket or block."""
+    """Reads the rows of one side that are joined, by the numbers of their buckets (or blocks)."""
 
-    def rows_as_table(self, first: int, stop: int) -> pa.Table:
-        """The rows of the buckets or blocks first…stop-1 as one table."""
+    def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
+        """Return the rows of the buckets (or blocks) first…stop-1 as one Arrow table."""
 
-    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
-        """The rows of the buckets or blocks first…stop-1 as frames, none of them empty."""
+    def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
+        """Return the rows of the buckets (or blocks) first…stop-1 as frames, none of them empty."""
 
 
-class WholeReader:
-    """A `RowReader` of all rows of its parcels, for any bucket or block."""
+class WholeTableReader:
+    """A `RowReader` that returns all rows of its parcels for any bucket or block."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         buckets = len(parcels[0].layout.header[0])
-        self._table = BucketReader(fields, parcels).rows_as_table(0, buckets).combine_chunks()
-        frame = Frame.from_arrow(self._table).with_nullable({field.name: field.nullable for field in fields})
+        self._table = BucketReader(fields, parcels).read_buckets_as_table(0, buckets).combine_chunks()
+        frame = Frame.from_arrow(self._table).with_nullable_fields({field.name: field.nullable for field in fields})
         self._chunks = [frame] if frame.rows else []
         self.rows = frame.rows
 
-    def rows_as_table(self, first: int, stop: int) -> pa.Table:
+    def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
         return self._table
 
-    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
+    def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
         return self._chunks
 
 
-class BlockReader:
-    """A `RowReader` of a worker's chunk where it lies, in blocks of at most `rows` rows, one a thread or more."""
+class ChunkBlockReader:
+    """A `RowReader` of an unpartitioned chunk, in blocks of at most `rows` rows, at least one block per thread."""
 
     def __init__(self, frame: Frame, rows: int, threads: int) -> None:
         self._frame = frame
         self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
 
-    def rows_as_table(self, first: int, stop: int) -> pa.Table:
-        return self._rows_of_blocks(first, stop).to_arrow()
+    def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
+        return self._slice_blocks(first, stop).to_arrow()
 
-    def rows_as_frames(self, first: int, stop: int) -> list[Frame]:
-        rows = self._rows_of_blocks(first, stop)
+    def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
+        rows = self._slice_blocks(first, stop)
         return [rows] if rows.rows else []
 
-    def _rows_of_blocks(self, first: int, stop: int) -> Frame:
+    def _slice_blocks(self, first: int, stop: int) -> Frame:
         edges = (self._frame.rows * block // self.count for block in (first, stop))
         return self._frame.slice(*edges)

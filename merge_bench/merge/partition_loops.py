@@ -16,13 +16,13 @@ import numpy.typing as npt
 from merge_bench.merge.frame import BLOCK, Column, Field, Frame
 from merge_bench.merge.jit import (
     LINE,
+    compile_inline,
     compile_loop,
     copy_bytes,
-    finish_stores,
-    inline_expression,
+    fence_stores,
     item_size,
-    load_word,
-    store_lines,
+    load_uint64,
+    store_cache_lines,
 )
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -32,9 +32,9 @@ ASSIGNED = 1 << 14  # rows whose bucket is found before they are counted: their 
 COLLECTED = 2 * LINE  # bytes of a bucket and column that are written at once
 
 
-@inline_expression
+@compile_inline
 def mix64(x: Any) -> Any:
-    """A bijective scrambling of 64 bits: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
+    """Scramble 64 bits bijectively: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
     x ^= x >> np.uint64(32)
     x *= np.uint64(0xD6E8FEB86659FD93)
     x ^= x >> np.uint64(32)
@@ -44,22 +44,22 @@ def mix64(x: Any) -> Any:
 
 
 @compile_loop
-def hash_fixed(values: Any, hashes: Any) -> None:
-    """Fold values into the hashes of their rows; widths of 1 to 8 bytes."""
+def hash_fixed_width(values: Any, hashes: Any) -> None:
+    """Combine the values of a key column (widths of 1 to 8 bytes) with the hashes of their rows."""
     for i in range(hashes.size):
         hashes[i] = mix64(hashes[i] ^ np.uint64(values[i]))
 
 
 @compile_loop
-def hash_wide(words: Any, hashes: Any) -> None:
-    """Fold 16-byte values into the hashes of their rows; `words`: shape (n, 2), two of 64 bits for each value."""
+def hash_16_bytes(words: Any, hashes: Any) -> None:
+    """Combine 16-byte values with the hashes of their rows; `words`: shape (n, 2), two 64-bit words for each value."""
     for i in range(hashes.size):
         hashes[i] = mix64(mix64(hashes[i] ^ words[i, 0]) ^ words[i, 1])
 
 
 @compile_loop
-def hash_float(values: Any, hashes: Any, missing: Any) -> None:
-    """Fold floats into the hashes of their rows: both zeros are one value, and a NaN marks its row in `missing`."""
+def hash_floats(values: Any, hashes: Any, missing: Any) -> None:
+    """Combine floats with the hashes of their rows: 0.0 equals -0.0, and a NaN marks its row in `missing`."""
     for i in range(hashes.size):
         value = np.float64(values[i])
         if value != value:
@@ -73,18 +73,18 @@ def hash_float(values: Any, hashes: Any, missing: Any) -> None:
 
 
 @compile_loop
-def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
-    """Fold byte strings into the hashes of their rows, eight bytes at a time and the length last."""
+def hash_byte_strings(data: Any, offsets: Any, hashes: Any) -> None:
+    """Combine byte strings with the hashes of their rows, eight bytes at a time and the length last."""
     for i in range(hashes.size):
         at, last = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         size = last - at
         h = hashes[i]
         while at + np.uint64(8) <= last:
-            h = mix64(h ^ load_word(data, at))
+            h = mix64(h ^ load_uint64(data, at))
             at += np.uint64(8)
         word, left = np.uint64(0), last - at
         if left > np.uint64(0) and size >= np.uint64(8):
-            word = load_word(data, last - np.uint64(8)) >> (np.uint64(64) - np.uint64(8) * left)
+            word = load_uint64(data, last - np.uint64(8)) >> (np.uint64(64) - np.uint64(8) * left)
         else:
             for k in range(left):
                 word |= np.uint64(data[at + k]) << (np.uint64(8) * k)
@@ -92,48 +92,54 @@ def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
 
 
 @compile_loop
-def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
-    """Where a value is null, give its row the hash of null on top of the hash `before`, and mark it in `missing`."""
+def hash_nulls(valid: Any, previous_hashes: Any, hashes: Any, missing: Any) -> None:
+    """Where a value is null, replace its row's hash, and mark the row in `missing`.
+
+    The hash is that of null on top of `previous_hashes`.
+    """
     for i in range(hashes.size):
         if valid[i] == 0:
-            hashes[i] = mix64(before[i] ^ NULL_HASH)
+            hashes[i] = mix64(previous_hashes[i] ^ NULL_HASH)
             missing[i] = 1
 
 
 @compile_loop
-def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: Any) -> None:
-    """Write the bucket of each row to `ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range), or
-    `buckets` if it is marked as missing.
+def assign_buckets(hashes: Any, missing: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
+    """Write the bucket of each row to `bucket_ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range).
 
-    `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum over the first axis grows by the rows of each bucket.
+    A row that is marked in `missing` gets the number `buckets`. `counts`: shape (`HISTOGRAMS`, buckets + 1); their sum
+    over the first axis grows by the rows of each bucket.
     """
     scale = np.uint64(buckets)
-    for i in range(ids.size):
+    for i in range(bucket_ids.size):
         bucket = ((hashes[i] >> np.uint64(32)) * scale) >> np.uint64(32)
-        ids[i] = bucket if missing[i] == 0 else scale
-    count_rows(ids, counts)
+        bucket_ids[i] = bucket if missing[i] == 0 else scale
+    count_rows_per_bucket(bucket_ids, counts)
 
 
 @compile_loop
-def assign_fixed(values: Any, buckets: int, ids: Any, counts: Any) -> None:
-    """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
-    for start in range(0, ids.size, ASSIGNED):
-        block_ids = ids[start : start + ASSIGNED]
-        _assign_block_rows(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
-        count_rows(block_ids, counts)
+def assign_buckets_one_key(values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
+    """Hash a single key column without nulls and assign buckets, in one pass.
+
+    It does the same as `hash_fixed_width` and `assign_buckets`.
+    """
+    for start in range(0, bucket_ids.size, ASSIGNED):
+        block_ids = bucket_ids[start : start + ASSIGNED]
+        _assign_block_buckets(values[start : start + ASSIGNED], np.uint64(buckets), block_ids)
+        count_rows_per_bucket(block_ids, counts)
 
 
 @compile_loop
-def _assign_block_rows(values: Any, scale: Any, ids: Any) -> None:
-    for i in range(ids.size):
-        ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
+def _assign_block_buckets(values: Any, scale: Any, bucket_ids: Any) -> None:
+    for i in range(bucket_ids.size):
+        bucket_ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
 
 
 @compile_loop
-def load_lines(values: Any) -> Any:
-    """Read a value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
+def load_cache_lines(values: Any) -> Any:
+    """Read one value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
 
-    A loop that computes much for each row has too few loads under way to read two columns from memory at full speed.
+    A loop that computes much for each row has too few loads in flight to read two columns from memory at full speed.
     """
     total = np.uint64(0)
     for i in range(0, values.size, LINE // values.itemsize):
@@ -142,42 +148,48 @@ def load_lines(values: Any) -> Any:
 
 
 @compile_loop
-def start_hashes(values: Any, hashes: Any) -> None:
-    """`hash_fixed` of the first key column, into memory whose contents do not matter."""
+def hash_first_key(values: Any, hashes: Any) -> None:
+    """Hash the first key column, as `hash_fixed_width` does, into memory whose contents do not matter."""
     for i in range(hashes.size):
         hashes[i] = mix64(SEED ^ np.uint64(values[i]))
 
 
 @compile_loop
-def assign_by_last_key(hashes: Any, values: Any, buckets: int, ids: Any, counts: Any) -> None:
-    """`hash_fixed` of the last key column and `assign_buckets` in one pass, for keys without nulls."""
+def assign_buckets_last_key(hashes: Any, values: Any, buckets: int, bucket_ids: Any, counts: Any) -> None:
+    """Hash the last key column, without nulls, and assign buckets, in one pass.
+
+    It does the same as `hash_fixed_width` and `assign_buckets`.
+    """
     scale = np.uint64(buckets)
-    for i in range(ids.size):
-        ids[i] = ((mix64(hashes[i] ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
-    count_rows(ids, counts)
+    for i in range(bucket_ids.size):
+        bucket_ids[i] = ((mix64(hashes[i] ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
+    count_rows_per_bucket(bucket_ids, counts)
 
 
 @compile_loop
-def count_rows(ids: Any, counts: Any) -> None:
-    """Count the rows of each bucket, in several histograms in turn: rows of one bucket need not wait for each other."""
-    whole = ids.size // HISTOGRAMS * HISTOGRAMS
+def count_rows_per_bucket(bucket_ids: Any, counts: Any) -> None:
+    """Count the rows of each bucket, in several histograms in turn.
+
+    Rows of one bucket then need not wait for each other.
+    """
+    whole = bucket_ids.size // HISTOGRAMS * HISTOGRAMS
     for i in range(0, whole, HISTOGRAMS):
         for k in range(HISTOGRAMS):
-            counts[k, ids[i + k]] += 1
-    for i in range(whole, ids.size):
-        counts[0, ids[i]] += 1
+            counts[k, bucket_ids[i + k]] += 1
+    for i in range(whole, bucket_ids.size):
+        counts[0, bucket_ids[i]] += 1
 
 
 @compile_loop
-def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
-    """Write each row's values to out at its bucket's next position (in elements); rows of no bucket are left out.
+def scatter_rows(columns: Any, bucket_ids: Any, positions: Any, out: Any, gaps: Any) -> None:
+    """Write each row's values to `out` at its bucket's next position (counted in values).
 
-    `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns + c] elements after the first
-    one's; gaps[bucket * columns] is 0.
+    Rows of no bucket are left out. `columns`: a tuple of arrays of one type. Column c's values go gaps[bucket * columns
+    + c] elements after the first one's; gaps[bucket * columns] is 0.
     """
     buckets, count = positions.size, np.uint64(len(columns))
-    for i in range(ids.size):
-        bucket = ids[i]
+    for i in range(bucket_ids.size):
+        bucket = bucket_ids[i]
         if bucket < buckets:
             at = positions[bucket]
             out[at] = columns[0][i]
@@ -186,75 +198,87 @@ def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None
             positions[bucket] = at + np.uint64(1)
 
 
-# Scatter by whole lines. The loop collects rows for each bucket in `rows`, which stays in the cache, and writes them to
-# memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory first. A row's
-# values lie side by side, so that collecting it touches one line or two, not one for each column. Two lines of a column
-# at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they are.
+# Scatter by whole lines. The loop collects rows for each bucket in `collected_rows`, which stays in the cache, and
+# writes them to memory past the cache, a whole line of each column. So the processor does not fetch the lines of memory
+# first. A row's values lie side by side, so that collecting it touches one line or two, not one for each column. Two
+# lines of a column at a time: whether a bucket's are full is a branch that the processor guesses wrong each time they
+# are.
 # The first lines of a bucket may begin with rows of another bucket, and the last ones may not be full. Of these the
 # loop writes only the bucket's own rows, with plain stores. `starts` are the positions at the beginning. `out` is
 # aligned to `LINE` bytes, and gaps are whole lines.
 
 
 @compile_loop
-def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
-    """Do what `scatter` does, by lines, all that are full; `rows`: `COLLECTED` bytes for each bucket and column."""
+def scatter_cache_lines(
+    columns: Any, bucket_ids: Any, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any
+) -> None:
+    """Write rows to their buckets as `scatter_rows` does, but only full cache lines, past the caches.
+
+    Rows of unfinished lines stay in `collected_rows`, which has `COLLECTED` bytes for each bucket and column.
+    """
     buckets, count = np.uint64(positions.size), np.uint64(len(columns))
-    collected = np.uint64(COLLECTED) // item_size(rows)
-    line = np.uint64(LINE) // item_size(rows)
+    collected = np.uint64(COLLECTED) // item_size(collected_rows)
+    line = np.uint64(LINE) // item_size(collected_rows)
     last = collected - np.uint64(1)
-    for i in range(ids.size):
-        bucket = np.uint64(ids[i])
+    for i in range(bucket_ids.size):
+        bucket = np.uint64(bucket_ids[i])
         if bucket < buckets:
             at, held = positions[bucket], bucket * collected * count
             row = held + (at & last) * count
             for c in range(len(columns)):
-                rows[row + np.uint64(c)] = columns[c][i]
+                collected_rows[row + np.uint64(c)] = columns[c][i]
             positions[bucket] = at + np.uint64(1)
             if (at & last) == last:
                 if at - last >= starts[bucket]:
                     for k in range(np.uint64(0), collected, line):
-                        store_lines(columns, rows, held + k * count, out, at - last + k, gaps, bucket * count)
+                        store_cache_lines(
+                            columns, collected_rows, held + k * count, out, at - last + k, gaps, bucket * count
+                        )
                 else:
-                    _write_collected_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), rows, out, gaps)
+                    _write_collected_rows(
+                        starts[bucket], at + np.uint64(1), bucket, len(columns), collected_rows, out, gaps
+                    )
 
 
 @compile_loop
-def write_unfinished_lines(columns: int, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
-    """After the last `scatter_lines` of so many columns: write the lines that are not full."""
-    last = np.uint64(COLLECTED) // item_size(rows) - np.uint64(1)
+def write_partial_lines(columns: int, positions: Any, starts: Any, collected_rows: Any, out: Any, gaps: Any) -> None:
+    """Write the cache lines that are not full after the last `scatter_cache_lines` of so many columns."""
+    last = np.uint64(COLLECTED) // item_size(collected_rows) - np.uint64(1)
     for i in range(positions.size):
         bucket = np.uint64(i)
         at = positions[bucket]
-        _write_collected_rows(max(at & ~last, starts[bucket]), at, bucket, columns, rows, out, gaps)
-    finish_stores()
+        _write_collected_rows(max(at & ~last, starts[bucket]), at, bucket, columns, collected_rows, out, gaps)
+    fence_stores()
 
 
 @compile_loop
-def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, rows: Any, out: Any, gaps: Any) -> None:
-    collected = np.uint64(COLLECTED) // item_size(rows)
+def _write_collected_rows(
+    first: Any, end: Any, bucket: Any, columns: int, collected_rows: Any, out: Any, gaps: Any
+) -> None:
+    collected = np.uint64(COLLECTED) // item_size(collected_rows)
     count = np.uint64(columns)
     for k in range(first, end):
         row = (bucket * collected + (k & (collected - np.uint64(1)))) * count
         for c in range(count):
-            out[k + gaps[bucket * count + c]] = rows[row + c]
+            out[k + gaps[bucket * count + c]] = collected_rows[row + c]
 
 
 @compile_loop
-def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
-    """Add the length in bytes of each row's value to the total of its bucket."""
+def count_bytes_per_bucket(offsets: Any, bucket_ids: Any, totals: Any) -> None:
+    """Add the length in bytes of each row's variable-width value to the total of its bucket."""
     buckets = totals.size
-    for i in range(ids.size):
-        bucket = ids[i]
+    for i in range(bucket_ids.size):
+        bucket = bucket_ids[i]
         if bucket < buckets:
             totals[bucket] += offsets[i + 1] - offsets[i]
 
 
 @compile_loop
-def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -> None:
-    """Write each row's bytes, of a column of variable width, to `out` at its bucket's next position (in bytes)."""
+def scatter_byte_strings(data: Any, offsets: Any, bucket_ids: Any, positions: Any, out: Any) -> None:
+    """Write each row's byte string to `out` at its bucket's next position (in bytes)."""
     buckets = positions.size
-    for i in range(ids.size):
-        bucket = ids[i]
+    for i in range(bucket_ids.size):
+        bucket = bucket_ids[i]
         if bucket < buckets:
             at, size = positions[bucket], np.uint64(offsets[i + 1] - offsets[i])
             copy_bytes(data, offsets[i], size, out, at)
@@ -262,8 +286,8 @@ def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -
 
 
 @compile_loop
-def sum_hashes(hashes: Any) -> Any:
-    """Sum of the row hashes modulo 2**64, which no order of rows changes."""
+def sum_row_hashes(hashes: Any) -> Any:
+    """Return the sum of the row hashes modulo 2**64, which does not depend on the order of rows."""
     total = np.uint64(0)
     for i in range(hashes.size):
         total += mix64(hashes[i])
@@ -271,10 +295,10 @@ def sum_hashes(hashes: Any) -> Any:
 
 
 class RowHasher:
-    """Hashes rows block by block with scratch memory of its own: one per thread.
+    """Hashes rows block by block with its own scratch memory: one for each thread.
 
-    Equal values hash alike on every worker, engine and machine. Null takes a hash of its own and both zeros of a float
-    are one value, as SQL compares them.
+    Equal values have equal hashes on every worker, engine and machine. Null has its own hash, and 0.0 and -0.0 are one
+    value, as SQL compares them.
     """
 
     def __init__(self) -> None:
@@ -285,7 +309,10 @@ class RowHasher:
     def hash_rows(
         self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next call."""
+        """Return the hashes of rows start…start+rows-1, and 1 for each row with a null or NaN.
+
+        Both are valid until the next call.
+        """
         hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
         hashes[:] = SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
         missing[:] = 0
@@ -294,29 +321,29 @@ class RowHasher:
                 before[:] = hashes
             values, hashed = column.values, slice(start, start + rows)
             if column.offsets is not None:
-                hash_variable(values, column.offsets[start : start + rows + 1], hashes)
+                hash_byte_strings(values, column.offsets[start : start + rows + 1], hashes)
             elif field.width == 16:
-                hash_wide(column.words[hashed], hashes)
-            elif field.floating:
+                hash_16_bytes(column.word_pairs[hashed], hashes)
+            elif field.is_floating:
                 floats = values.view(np.float32 if field.width == 4 else np.float64)
-                hash_float(floats[hashed], hashes, missing)
+                hash_floats(floats[hashed], hashes, missing)
             else:
-                hash_fixed(values[hashed], hashes)
+                hash_fixed_width(values[hashed], hashes)
             if column.valid is not None:
-                fold_nulls(column.valid[hashed], before, hashes, missing)
+                hash_nulls(column.valid[hashed], before, hashes, missing)
         return hashes, missing
 
 
-def is_plain_key(field: Field, column: Column) -> bool:
-    """Whether equal values of a key column have equal bytes, 8 at most, and none is null: `start_hashes` suffices."""
-    return 0 < field.width <= 8 and not field.floating and column.valid is None
+def can_hash_key_directly(field: Field, column: Column) -> bool:
+    """Whether `hash_first_key` can hash a key column: values of up to 8 bytes, no floats and no nulls."""
+    return 0 < field.width <= 8 and not field.is_floating and column.valid is None
 
 
-def checksum(frame: Frame, names: Sequence[str]) -> int:
-    """Sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
-    columns = [frame.column(name) for name in names]
+def frame_checksum(frame: Frame, column_names: Sequence[str]) -> int:
+    """Return the sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
+    columns = [frame.column(name) for name in column_names]
     hasher, total = RowHasher(), 0
     for start in range(0, frame.rows, BLOCK):
         hashes, _ = hasher.hash_rows(columns, start, min(BLOCK, frame.rows - start))
-        total += int(sum_hashes(hashes))
+        total += int(sum_row_hashes(hashes))
     return total % 2**64

@@ -21,7 +21,7 @@ from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import DataPlane, find_data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec, row_bytes
+from merge_bench.merge.workload.tables import TableSpec, mean_row_bytes
 from merge_bench.units import format_bytes, format_count, plural
 
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
@@ -35,37 +35,40 @@ link, while each worker joins all rows of the smaller table instead of its share
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """How rows reach their matches: `sent` whole to every worker (broadcast), or None (shuffle), and why."""
+class RowDistribution:
+    """How rows are distributed: a broadcast sends the side `sent` whole to every worker; None: a shuffle.
+
+    `reason`: why it was chosen.
+    """
 
     sent: Side | None = None
     reason: str | None = None
 
     @property
-    def name(self) -> str:
+    def distribution_name(self) -> str:
         """The name of the distribution: ``broadcast`` or ``shuffle``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
         sent = None if self.sent is None else self.sent.value
-        return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
+        return {"distribution": self.distribution_name, "broadcast_side": sent, "distribution_reason": self.reason}
 
 
-SHUFFLED = Distribution()
+SHUFFLED = RowDistribution()
 
 
 @dataclass(frozen=True)
 class Plan(WorkerOptions):
-    """All that the workers of a launch have to agree on, with the options of `WorkerOptions`.
+    """All options that the workers of a launch have to agree on, together with those of `WorkerOptions`.
 
-    `message_bytes`: longest message of the data plane, 0 for no limit.
-    `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
-    `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`partition.py`), or
-    ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
-    they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
-    warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
-    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept. `ucx`: the
-    UCX to load, as ``--ucx`` names it, if that is a release or a folder, or one of several; else None.
+    `message_bytes`: longest message of the data plane, 0 for no limit. `how`: which rows the result has.
+    `distribution`: whether both frames are shuffled, or one is sent whole. `pipeline`: whether partition and join run
+    beside the exchange. `stores`: ``plain``, ``lines`` (`partition.py`), or ``auto`` for what is faster on each host.
+    `runtime_filter`: whether rows without a match are left out before they are partitioned (`runtime_filter.py`).
+    `timeout`: seconds. `verify`: ``ends`` (after the warm-up and the last iteration), ``every``, ``full`` or ``off``.
+    `timeline`: ``on``, ``off``, or ``auto`` for where it costs little. `write_result`: absolute path of the folder for
+    the merged table; None: it is not kept. `ucx`: the UCX to load, as ``--ucx`` names it, if that is a release or a
+    folder, or one of several; else None.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -82,7 +85,7 @@ class Plan(WorkerOptions):
     error_handling: bool = False
     message_bytes: int = 32 << 20
     how: JoinKind = JoinKind.INNER
-    distribution: Distribution = SHUFFLED
+    distribution: RowDistribution = SHUFFLED
     pipeline: bool = False
     stores: str = "auto"
     runtime_filter: bool = False
@@ -108,7 +111,7 @@ class Plan(WorkerOptions):
 
     @property
     def rows_per_chunk(self) -> int | None:
-        """Rows of a worker's part of each frame; None for real tables."""
+        """The rows of each worker's chunk of each frame; None for real tables."""
         return self.workload.rows // self.workers if isinstance(self.workload, SyntheticSpec) else None
 
     @property
@@ -121,7 +124,7 @@ class Plan(WorkerOptions):
 
     @property
     def sent_rows(self) -> int:
-        """The number of rows of the side that is sent whole to every worker; 0 with a shuffle."""
+        """The number of rows of the side that a broadcast sends whole to every worker; 0 with a shuffle."""
         if self.distribution.sent is None:
             return 0
         if isinstance(self.workload, SyntheticSpec):
@@ -135,75 +138,92 @@ class Plan(WorkerOptions):
 
 
 def sent_row_bytes(how: JoinKind, payload_columns: int) -> dict[Side, int]:
-    """Bytes of a synthetic row as it is sent, by side; semi and anti joins send only the key of a right row."""
+    """Return the bytes of a synthetic row when it is sent, by side.
+
+    Semi and anti joins send only the key of a right row.
+    """
     whole = 8 * (1 + payload_columns)
     return {Side.LEFT: whole, Side.RIGHT: whole if how.has_right_columns else 8}
 
 
 def table_bytes_by_side(workload: SyntheticSpec | TableSpec, how: JoinKind = JoinKind.INNER) -> dict[Side, float]:
-    """Estimate the bytes of each table over all workers; for strings a row group is read.
+    """Estimate the bytes of each table over all workers; to estimate strings, one row group is read.
 
-    Of the right table, semi and anti joins send the keys only.
+    For semi and anti joins the right table counts with its keys only.
     """
     if isinstance(workload, SyntheticSpec):
         row = sent_row_bytes(how, workload.payload_columns)
         return {side: float(row[side] * workload.rows) for side in Side}
     names = {Side.LEFT: None, Side.RIGHT: None if how.has_right_columns else workload.keys}
-    return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
+    return {side: mean_row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
-def sendable_sides(how: JoinKind) -> tuple[Side, ...]:
-    """The sides that a broadcast can send whole in this kind of join; the module says why it cannot send the others."""
+def broadcastable_sides(how: JoinKind) -> tuple[Side, ...]:
+    """Return the sides that a broadcast can send whole in this kind of join (see the module's docstring)."""
     return tuple(
         side for side in Side if not how.keeps_unmatched(side) and (how.has_right_columns or side is Side.RIGHT)
     )
 
 
-def check_broadcast(how: JoinKind) -> None:
-    """Refuse, with a `UsageError`, a broadcast with a kind of join of which it cannot give the right result."""
-    if not sendable_sides(how):
+def check_broadcast_possible(how: JoinKind) -> None:
+    """Raise `UsageError` for a kind of join with which a broadcast cannot give the right result."""
+    if not broadcastable_sides(how):
         raise UsageError(
             f"--distribution broadcast cannot be used with --how {how.value}, which keeps unmatched rows of both"
             " tables; use --distribution shuffle"
         )
 
 
-def bytes_between_workers(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
-    """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
-    the side that is sent (`sent`; None: a shuffle). `sizes`: bytes of both sides over all workers.
+def bytes_between_workers(table_bytes: Mapping[Side, float], workers: int, sent_side: Side | None) -> float:
+    """Return the bytes that all workers together send to other workers.
+
+    A shuffle sends (W - 1) ÷ W of all rows, a broadcast W - 1 times the side that is sent (`sent_side`; None: a
+    shuffle). `table_bytes`: bytes of both sides over all workers.
     """
-    return sum(sizes.values()) * (workers - 1) / workers if sent is None else sizes[sent] * (workers - 1)
+    return (
+        sum(table_bytes.values()) * (workers - 1) / workers
+        if sent_side is None
+        else table_bytes[sent_side] * (workers - 1)
+    )
 
 
 def choose_distribution(
-    name: str, how: JoinKind, workers: int, sizes: Mapping[Side, float], *, without: str | None
-) -> Distribution:
-    """Choose how rows reach their matches; a broadcast sends the smaller side, ``auto`` the fewer bytes.
+    option_value: str,
+    how: JoinKind,
+    workers: int,
+    table_bytes: Mapping[Side, float],
+    *,
+    incompatible_option: str | None,
+) -> RowDistribution:
+    """Choose shuffle or broadcast: a broadcast sends the smaller side, and ``auto`` takes what sends fewer bytes.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
     bucket of it at once.
 
-    `sizes`: bytes of both sides over all workers. `without`: an option with which there is no broadcast, such as
-    ``--pipeline on``; None if there is none.
+    `table_bytes`: bytes of both sides over all workers. `incompatible_option`: an option that excludes a broadcast,
+    such as ``--pipeline on``; None if there is none.
     """
-    sides = sorted(sendable_sides(how), key=lambda side: sizes[side])
-    if name == BROADCAST:
-        return Distribution(sides[0])
-    if name == SHUFFLE:
-        return Distribution()
+    sides = sorted(broadcastable_sides(how), key=lambda side: table_bytes[side])
+    if option_value == BROADCAST:
+        return RowDistribution(sides[0])
+    if option_value == SHUFFLE:
+        return RowDistribution()
     if workers == 1:
-        return Distribution(reason="one worker sends nothing to others")
-    if without is not None:
-        return Distribution(reason=f"{without} needs a shuffle")
+        return RowDistribution(reason="one worker sends nothing to others")
+    if incompatible_option is not None:
+        return RowDistribution(reason=f"{incompatible_option} needs a shuffle")
     if not sides:
-        return Distribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
-    whole, shuffled = bytes_between_workers(sizes, workers, sides[0]), bytes_between_workers(sizes, workers, None)
+        return RowDistribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
+    whole, shuffled = (
+        bytes_between_workers(table_bytes, workers, sides[0]),
+        bytes_between_workers(table_bytes, workers, None),
+    )
     reason = (
         f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"
     )
-    return Distribution(sides[0] if GAIN * whole < shuffled else None, reason)
+    return RowDistribution(sides[0] if GAIN * whole < shuffled else None, reason)
 
 
 def synthetic_worker_bytes(plan: Plan) -> int:
@@ -237,7 +257,7 @@ def synthetic_worker_bytes(plan: Plan) -> int:
         1 + hottest_key_share * (workers - 1),
     )  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
-    pairs, alone, result_row = _result_of_chunk_row(how, fraction, payload_columns, skewed=hottest_key_share > 0)
+    pairs, alone, result_row = _result_per_chunk_row(how, fraction, payload_columns, skewed=hottest_key_share > 0)
     result = (pairs * burden + alone) * result_row
     shuffles = dict(plan.data_plane.shuffles)
     if shuffles:
@@ -260,13 +280,13 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
-def _result_of_chunk_row(
+def _result_per_chunk_row(
     how: JoinKind, fraction: float, payload_columns: int, *, skewed: bool
 ) -> tuple[float, float, int]:
-    """For each row of a chunk, the pairs of rows in the result, and its rows of one side alone; bytes of one of these:
-    values, and a validity byte for each column that can be null.
+    """Return how many result rows there are per row of a chunk (pairs; rows of one side), and the bytes of each.
 
-    With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
+    The bytes are values, and a validity byte for each column that can be null. With a skew, the left rows without a
+    match cannot be counted beforehand: this is the most that there can be.
     """
     left = fraction if how is JoinKind.SEMI else how.keeps_unmatched_left * (1.0 if skewed else 1.0 - fraction)
     nullable = how.has_right_columns * (how.keeps_unmatched_left + how.keeps_unmatched_right)
@@ -274,34 +294,41 @@ def _result_of_chunk_row(
     return how.has_right_columns * fraction, left + how.keeps_unmatched_right * (1.0 - fraction), row
 
 
-def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
-    """Raise an error if a plan's `workers_here` workers need more than the `available` bytes on host `where`.
+def check_memory_fits(plan: Plan, available_bytes: int, workers_here: int, host: str) -> None:
+    """Raise an error if a plan's `workers_here` workers need more than the `available_bytes` bytes on host `host`.
 
     Of tables only the processes count here; `check_tables_fit` counts the rows.
 
     Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """
 
-    def worker_bytes(thousands: int, here: int) -> int:
-        """Bytes that a worker needs for ``1000 * thousands`` rows per chunk, if `here` workers are on this host."""
-        spec, workers = plan.workload, plan.workers - workers_here + here
+    def bytes_per_worker(thousand_rows: int, local_workers: int) -> int:
+        """Bytes that a worker needs for ``1000 * thousand_rows`` rows per chunk, with `local_workers` on this host."""
+        spec, workers = plan.workload, plan.workers - workers_here + local_workers
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES
-        table = dataclasses.replace(spec, rows=1000 * thousands * workers)
+        table = dataclasses.replace(spec, rows=1000 * thousand_rows * workers)
         return synthetic_worker_bytes(dataclasses.replace(plan, workload=table, workers=workers))
 
-    def workers_that_fit(thousands: int) -> int:
-        """The largest number of workers on this host that fit with ``1000 * thousands`` rows per chunk."""
+    def workers_that_fit(thousand_rows: int) -> int:
+        """The largest number of workers on this host that fit with ``1000 * thousand_rows`` rows per chunk."""
         return (
-            bisect_right(range(workers_here), available, lo=1, key=lambda here: here * worker_bytes(thousands, here))
+            bisect_right(
+                range(workers_here),
+                available_bytes,
+                lo=1,
+                key=lambda here: here * bytes_per_worker(thousand_rows, here),
+            )
             - 1
         )
 
-    share, rows = available // workers_here, plan.rows_per_chunk
+    share, rows = available_bytes // workers_here, plan.rows_per_chunk
     wanted = -(-(rows or 0) // 1000)
-    if worker_bytes(wanted, workers_here) <= share:
+    if bytes_per_worker(wanted, workers_here) <= share:
         return
-    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: worker_bytes(thousands, workers_here)) - 1
+    largest = (
+        bisect_right(range(wanted), share, lo=1, key=lambda thousands: bytes_per_worker(thousands, workers_here)) - 1
+    )
     if largest > 0:
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := workers_that_fit(wanted) or workers_that_fit(1)) > 0:
@@ -310,8 +337,8 @@ def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str)
     else:
         remedy = "not even one worker fits"
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"
-    many = f"{workers_here} workers on {where} have" if workers_here > 1 else f"worker on {where} has"
+    many = f"{workers_here} workers on {host} have" if workers_here > 1 else f"worker on {host} has"
     raise UsageError(
-        f"{what} needs about {format_bytes(worker_bytes(wanted, workers_here))} per worker, but the {many}"
+        f"{what} needs about {format_bytes(bytes_per_worker(wanted, workers_here))} per worker, but the {many}"
         f" {format_bytes(share)}{' each' * (workers_here > 1)}; {remedy}"
     )

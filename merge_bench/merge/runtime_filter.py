@@ -23,12 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.engines.base import AllGather, JoinShape, Side
-from merge_bench.merge.engines.join_columns import take_rows
+from merge_bench.merge.engines.join_columns import gather_column_rows
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Field, Frame
-from merge_bench.merge.jit import compile_loop, inline_expression, load_word
+from merge_bench.merge.jit import compile_inline, compile_loop, load_uint64
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.partition import divide_rows
-from merge_bench.merge.partition_loops import RowHasher, is_plain_key, start_hashes
+from merge_bench.merge.partition_loops import RowHasher, can_hash_key_directly, hash_first_key
 
 KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
 NEARLY_ALL = 0.9  # of the rows: if so many would remain with keys spread evenly, the first step is left out
@@ -40,10 +40,10 @@ Mark: TypeAlias = Callable[[Span, Bytes], None]
 
 
 class RuntimeFilter:
-    """Filters both chunks of one worker. All workers have to call `filter_chunks` at once.
+    """Removes rows that can have no match from both chunks of one worker, before they are partitioned and sent.
 
-    `scratch` is memory that is used during a call only. What remains of a column lies in memory of its own pool in
-    `pools` until the next `reset` of that pool.
+    All workers have to call `filter_chunks` at once. `scratch`: memory that is used during a call only. The remaining
+    values of each column are in memory of its own pool (`column_pools`) until the next `reset_pool` of that pool.
     """
 
     most_bytes: ClassVar[int] = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
@@ -58,18 +58,18 @@ class RuntimeFilter:
         self._integers = [
             places
             for places, left, right in fields
-            if left.type == right.type and 0 < left.width <= 8 and not left.floating
+            if left.type == right.type and 0 < left.width <= 8 and not left.is_floating
         ]
 
     @property
-    def pools(self) -> list[BufferPool]:
-        """The buffer pools of the columns of both sides, which hold what remains of the columns."""
+    def column_pools(self) -> list[BufferPool]:
+        """The buffer pools of the columns of both sides, one each, with the memory of the remaining values."""
         return [*self._pools[Side.LEFT], *self._pools[Side.RIGHT]]
 
     def filter_chunks(
         self, chunks: Mapping[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None = None
     ) -> dict[Side, Frame]:
-        """Return both chunks without the rows that are found to have no match."""
+        """Return both chunks without rows that were found to have no match."""
         remaining = dict(chunks)
         if self._integers:
             remaining = self._filter_by_key_range(remaining, all_gather, pool)
@@ -81,29 +81,29 @@ class RuntimeFilter:
         """Keep the rows whose keys lie between the least and the greatest key of the other side."""
         values = [self._integer_key_values(side, chunks[side]) for side in Side]
         own = np.array([[self._least_and_greatest(each, pool) for each in keys] for keys in values], np.int64)
-        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in all_gather(_as_bytes(own))])
+        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in all_gather(_view_as_bytes(own))])
         lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)  # shape (sides, keys)
         limits = list(zip(lows.max(axis=0).tolist(), highs.min(axis=0).tolist(), strict=True))
 
-        def mark(keys: list[Array], span: Span, marks: Bytes) -> None:
+        def mark_keys_in_limits(keys: list[Array], row_range: Span, marks: Bytes) -> None:
             marks[:] = 1
             for values, (low, high) in zip(keys, limits, strict=True):
-                mark_within(values[slice(*span)], low, high, marks)
+                unmark_outside_range(values[slice(*row_range)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
             if (
                 not self._shape.how.keeps_unmatched(side)
-                and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL
+                and _fraction_within_limits(limits, zip(*ranges, strict=True)) < NEARLY_ALL
             ):
-                chunks[side] = self._keep_marked(side, chunks[side], partial(mark, keys), pool)
+                chunks[side] = self._keep_marked_rows(side, chunks[side], partial(mark_keys_in_limits, keys), pool)
         return chunks
 
     def _filter_by_bloom(
         self, chunks: dict[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None
     ) -> dict[Side, Frame]:
-        """Filter the larger side by a Bloom filter of the smaller side's keys, if that has few rows."""
+        """Filter the larger side by a Bloom filter of the smaller side's keys, if the smaller side has few rows."""
         own = np.array([chunks[side].rows for side in Side], np.int64)
-        totals = np.sum([part.view(np.int64) for part in all_gather(_as_bytes(own))], axis=0)
+        totals = np.sum([part.view(np.int64) for part in all_gather(_view_as_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
@@ -114,90 +114,93 @@ class RuntimeFilter:
             return chunks
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hash_blocks(chunks[few], (0, chunks[few].rows)):
-            insert_keys(hashes, entered)
+            insert_into_bloom_filter(hashes, entered)
         words_of_all = np.zeros(words, np.uint64)
-        for part in all_gather(_as_bytes(entered)):
+        for part in all_gather(_view_as_bytes(entered)):
             words_of_all |= part.view(np.uint64)
 
-        def mark(span: Span, marks: Bytes) -> None:
-            for start, hashes, missing in self._hash_blocks(chunks[many], span):
-                block_marks = marks[start - span[0] :][: hashes.size]
-                mark_members(hashes, words_of_all, block_marks)
+        def mark_bloom_members(row_range: Span, marks: Bytes) -> None:
+            for start, hashes, missing in self._hash_blocks(chunks[many], row_range):
+                block_marks = marks[start - row_range[0] :][: hashes.size]
+                mark_bloom_filter_members(hashes, words_of_all, block_marks)
                 if missing is not None:
                     block_marks &= missing ^ 1
 
-        chunks[many] = self._keep_marked(many, chunks[many], mark, pool)
+        chunks[many] = self._keep_marked_rows(many, chunks[many], mark_bloom_members, pool)
         return chunks
 
     def _integer_key_values(self, side: Side, frame: Frame) -> list[Array]:
-        """The values of the integer keys of one side, one array a key, of a signed type where they have a sign."""
+        """Return the values of one side's integer keys, an array for each key, of a signed type for signed keys."""
         at = list(Side).index(side)
         fields = self._shape.fields(side)
         return [frame.columns[places[at]].values.view(_integer_dtype(fields[places[at]])) for places in self._integers]
 
-    def _hash_blocks(self, frame: Frame, span: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
-        """The first row, the hashes, and the marks of rows with null or NaN keys (None: no row) of each block."""
+    def _hash_blocks(self, frame: Frame, row_range: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
+        """Yield the first row, the hashes, and the marks of rows with null or NaN keys of each block of rows.
+
+        The marks are None if no key can be null.
+        """
         keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
-        plain = len(keys) == 1 and is_plain_key(*keys[0])
-        for start in range(*span, BLOCK):
-            end = min(start + BLOCK, span[1])
+        plain = len(keys) == 1 and can_hash_key_directly(*keys[0])
+        for start in range(*row_range, BLOCK):
+            end = min(start + BLOCK, row_range[1])
             if plain:  # the same hashes, in one pass
-                start_hashes(keys[0][1].values[start:end], room[: end - start])
+                hash_first_key(keys[0][1].values[start:end], room[: end - start])
                 yield start, room[: end - start], None
             else:
                 yield start, *hasher.hash_rows(keys, start, end - start)
 
     def _least_and_greatest(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
-        """The least and the greatest of the values, as integers."""
+        """Return the least and the greatest of the values, as Python integers."""
         spans = divide_rows(0, values.size, self._shape.threads)
-        ranges = list(_map_on_pool(pool, lambda span: key_range(values[slice(*span)]), spans))
+        ranges = list(_map_on_threads(pool, lambda span: key_range(values[slice(*span)]), spans))
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
-    def _keep_marked(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
-        """A frame of the rows that `mark` marks; the whole frame if they are more than half of it."""
+    def _keep_marked_rows(self, side: Side, frame: Frame, mark_rows: Mark, pool: ThreadPoolExecutor | None) -> Frame:
+        """Return a frame of the rows that `mark_rows` marks, or the whole frame if they are more than half of it."""
         if frame.rows > self.most_rows:
             return frame
         most = frame.rows // 2
-        self._scratch.reserve(aligned_size(frame.rows) + 4 * (most + 1))
-        marks = self._scratch.take(frame.rows)
+        self._scratch.reserve_bytes(aligned_size(frame.rows) + 4 * (most + 1))
+        marks = self._scratch.take_bytes(frame.rows)
 
-        def count(span: Span) -> int:
-            mark(span, marks[slice(*span)])
-            return int(np.count_nonzero(marks[slice(*span)]))
+        def count_marked(row_range: Span) -> int:
+            mark_rows(row_range, marks[slice(*row_range)])
+            return int(np.count_nonzero(marks[slice(*row_range)]))
 
-        kept = sum(_map_on_pool(pool, count, divide_rows(0, frame.rows, self._shape.threads)))
+        kept = sum(_map_on_threads(pool, count_marked, divide_rows(0, frame.rows, self._shape.threads)))
         if kept > most:
             return frame
-        rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
-        write_marked_rows(marks, rows)
-        columns = _map_on_pool(
-            pool, lambda column, out: take_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
+        rows = self._scratch.take_bytes(4 * (kept + 1)).view(np.int32)
+        write_marked_row_numbers(marks, rows)
+        columns = _map_on_threads(
+            pool, lambda column, out: gather_column_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
         )
         return Frame(frame.fields, tuple(columns), kept)
 
 
-def _map_on_pool(
+def _map_on_threads(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]
 ) -> Iterator[Any]:
-    """Apply a function to arguments on the threads of a pool; None: on this thread."""
+    """Apply a function to arguments on the threads of a pool, or on this thread if the pool is None."""
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
 
 
-def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
-    """The fraction of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
+def _fraction_within_limits(limits: Iterable[Limits], key_ranges: Iterable[Limits]) -> float:
+    """Estimate the fraction of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
     share = 1.0
-    for (low, high), (least, greatest) in zip(limits, ranges, strict=True):
+    for (low, high), (least, greatest) in zip(limits, key_ranges, strict=True):
         share *= max(0, high - low + 1) / max(1, greatest - least + 1)
     return share
 
 
 def _integer_dtype(field: Field) -> np.dtype[Any]:
-    """The NumPy integer type of a field's values."""
+    """Return the NumPy integer type of a field's values: signed for signed integers, dates and times."""
     signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
     return np.dtype(f"{'i' if signed else 'u'}{field.width}")
 
 
-def _as_bytes(values: npt.NDArray[Any]) -> Bytes:
+def _view_as_bytes(values: npt.NDArray[Any]) -> Bytes:
     return values.view(np.uint8).reshape(-1)
 
 
@@ -207,7 +210,7 @@ LOW = np.uint64(63)
 
 @compile_loop
 def key_range(values: Any) -> tuple[Any, Any]:
-    """The least and the greatest value as int64; of no values the greatest and the least number of 64 bits."""
+    """Return the least and the greatest value as int64; without values, the greatest and the least int64."""
     least, greatest = np.int64(2**63 - 1), np.int64(-(2**63))
     for i in range(values.size):
         least = min(least, np.int64(values[i]))
@@ -216,46 +219,46 @@ def key_range(values: Any) -> tuple[Any, Any]:
 
 
 @compile_loop
-def mark_within(values: Any, least: Any, greatest: Any, marks: Any) -> None:
-    """Set the marks of rows to 0 whose value is not within least…greatest."""
+def unmark_outside_range(values: Any, least: Any, greatest: Any, marks: Any) -> None:
+    """Set the marks of rows whose value is not within least…greatest to 0."""
     for i in range(values.size):
         value = np.int64(values[i])
         marks[i] &= np.uint8((value >= least) & (value <= greatest))
 
 
-@inline_expression
-def _bloom_bits(x: Any) -> Any:
-    """A word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
-    return (BIT << (x >> np.uint64(58))) | (BIT << ((x >> np.uint64(52)) & LOW))
+@compile_inline
+def _bloom_bits(row_hash: Any) -> Any:
+    """Return a word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
+    return (BIT << (row_hash >> np.uint64(58))) | (BIT << ((row_hash >> np.uint64(52)) & LOW))
 
 
 @compile_loop
-def insert_keys(hashes: Any, words: Any) -> None:
-    """Enter the hashes of rows into a Bloom filter, which has all bits of a key in one word.
+def insert_into_bloom_filter(hashes: Any, filter_words: Any) -> None:
+    """Insert the hashes of rows into a Bloom filter, which has all bits of a key in one 64-bit word.
 
-    The word is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section 3:
-    one access for a key. Its number, a power of two, is in the lower bits of the hash.
+    The method is that of Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section
+    3: one access for a key. The lower bits of the hash are the number of the word; there are a power of two of words.
     """
-    last = np.uint64(words.size - 1)
+    last = np.uint64(filter_words.size - 1)
     for i in range(hashes.size):
-        words[hashes[i] & last] |= _bloom_bits(hashes[i])
+        filter_words[hashes[i] & last] |= _bloom_bits(hashes[i])
 
 
 @compile_loop
-def mark_members(hashes: Any, words: Any, marks: Any) -> None:
-    """Mark with 1 the rows that may be in the Bloom filter, and all others with 0."""
-    last = np.uint64(words.size - 1)
+def mark_bloom_filter_members(hashes: Any, filter_words: Any, marks: Any) -> None:
+    """Mark the rows that may be in the Bloom filter with 1, and all others with 0."""
+    last = np.uint64(filter_words.size - 1)
     for i in range(hashes.size):
         bits = _bloom_bits(hashes[i])
-        marks[i] = np.uint8((words[hashes[i] & last] & bits) == bits)
+        marks[i] = np.uint8((filter_words[hashes[i] & last] & bits) == bits)
 
 
 @compile_loop
-def write_marked_rows(marks: Any, rows: Any) -> None:
+def write_marked_row_numbers(marks: Any, rows: Any) -> None:
     """Write the numbers of the marked rows to `rows`, which has room for one more."""
     count, whole = np.uint64(0), marks.size // 8 * 8
     for start in range(0, whole, 8):
-        if load_word(marks, np.uint64(start)) != 0:  # often none of eight is marked
+        if load_uint64(marks, np.uint64(start)) != 0:  # often none of eight is marked
             for i in range(start, start + 8):
                 rows[count] = i
                 count += np.uint64(marks[i])

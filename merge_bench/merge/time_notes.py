@@ -17,74 +17,80 @@ Key = tuple[int, int, bool]
 _TRIALS, _NOTES = 9, 250
 
 
-class TimeNotes:
-    """The times that a worker notes in one iteration; `count`: how many notes it made."""
+class TimelineNotes:
+    """The times that a worker notes during one iteration, for its timeline; `count`: how many notes it made."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, float, float]] = []
         self.count = 0
         self._batches: dict[Key, list[float]] = {}  # begin, end, bytes
 
-    def begin_message(self, key: Key, now: float, size: int) -> None:
-        """Note that a message of a batch is posted."""
+    def note_message_posted(self, batch_key: Key, now: float, size: int) -> None:
+        """Note that a message was posted; it belongs to the batch of one piece, peer and direction."""
         self.count += 1
-        batch = self._batches.get(key)
+        batch = self._batches.get(batch_key)
         if batch is None:
-            self._batches[key] = [now, now, size]
+            self._batches[batch_key] = [now, now, size]
         else:
             batch[2] += size
 
-    def end_message(self, key: Key, now: float) -> None:
+    def note_message_completed(self, batch_key: Key, now: float) -> None:
         """Note that a message of a batch is complete."""
-        self._batches[key][1] = now
+        self._batches[batch_key][1] = now
 
-    def add_batch(self, key: Key, begin: float, end: float, size: int) -> None:
-        """Note when the messages of a batch began and ended, and their bytes."""
+    def add_batch(self, batch_key: Key, begin: float, end: float, size: int) -> None:
+        """Note when the messages of a batch began and ended, and how many bytes they have."""
         self.count += 1
-        self._batches[key] = [begin, end, size]
+        self._batches[batch_key] = [begin, end, size]
 
     def add_span(self, name: str, begin: float, end: float) -> None:
-        """Note when a phase or a barrier began and ended."""
+        """Note when a phase or a barrier, called `name`, began and ended."""
         self.count += 1
         self.spans.append((name, begin, end))
 
-    def timeline(self, rank: int, sides: Sequence[str]) -> WorkerTimeline:
-        """Make the record of all notes; `sides`: the side of each piece, by its number."""
+    def make_timeline(self, rank: int, piece_sides: Sequence[str]) -> WorkerTimeline:
+        """Make the record of all notes; `piece_sides`: the side of each piece, by its number."""
         return WorkerTimeline(
             rank=rank,
             spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
             batches=[
                 Batch(
-                    side=sides[piece], piece=piece, peer=peer, received=received, bytes=int(size), begin=begin, end=end
+                    side=piece_sides[piece],
+                    piece=piece,
+                    peer=peer,
+                    received=received,
+                    bytes=int(size),
+                    begin=begin,
+                    end=end,
                 )
                 for (piece, peer, received), (begin, end, size) in self._batches.items()
             ],
         )
 
 
-def note_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Measure the seconds that it takes to note one message of a batch, the dearest kind of note.
+def measure_note_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
+    """Measure how many seconds one note of a message takes, the most expensive kind of note.
 
-    The median of several trials: what other processes take of the core in one of them is no cost of a note.
+    The result is the median of several trials, because other processes may use the core in some of them.
     """
-    return median(_trial_seconds(clock) for _ in range(_TRIALS))
+    return median(_seconds_per_note(clock) for _ in range(_TRIALS))
 
 
-def _trial_seconds(clock: Callable[[], float]) -> float:
-    notes = TimeNotes()
+def _seconds_per_note(clock: Callable[[], float]) -> float:
+    notes = TimelineNotes()
     began = clock()
     for number in range(_NOTES):
         key = (number & 15, 1, True)
-        notes.begin_message(key, clock(), 1)
-        notes.end_message(key, clock())
+        notes.note_message_posted(key, clock(), 1)
+        notes.note_message_completed(key, clock())
     return (clock() - began) / _NOTES
 
 
-class KeptTimelines:
-    """The timelines of every `stride`-th iteration, which a worker keeps until the launch ends.
+class TimelineKeeper:
+    """Keeps the timelines of every `stride`-th iteration of a worker until the launch ends.
 
-    `most`: events that it keeps at most. Once they would be more, it drops every second iteration, and goes on with
-    twice the stride.
+    `most`: how many events all workers together keep at most. When there would be more, every second iteration is
+    dropped, and the stride doubled.
     """
 
     def __init__(self, workers: int, most: int = MOST_EVENTS) -> None:
@@ -94,20 +100,20 @@ class KeptTimelines:
         self.rounds: list[WorkerTimeline] = []
 
     def wants_iteration(self, index: int) -> bool:
-        """Whether the timeline of iteration `index` is to be kept."""
+        """Whether the timeline of iteration `index` should be noted and kept."""
         return index % self.stride == 0
 
     def keep_iteration(self, index: int, timeline: WorkerTimeline) -> None:
         """Keep the timeline of iteration `index`."""
         self.iterations[index] = timeline
-        self._trim()
+        self._drop_excess_iterations()
 
-    def keep_round(self, timeline: WorkerTimeline) -> None:
-        """Keep the timeline of a round of the link measurement; its events count towards `most` as well."""
+    def keep_link_round(self, timeline: WorkerTimeline) -> None:
+        """Keep the timeline of one round of the link measurement; its events count towards `most` as well."""
         self.rounds.append(timeline)
-        self._trim()
+        self._drop_excess_iterations()
 
-    def _trim(self) -> None:
+    def _drop_excess_iterations(self) -> None:
         """Drop every second iteration while there are more events than `most`."""
         while self.iterations and _event_count([*self.iterations.values(), *self.rounds]) > self.most:
             self.stride *= 2

@@ -29,22 +29,22 @@ from merge_bench.host.description import ProcessFacts
 from merge_bench.host.machine import PeakMemoryMeter, available_memory_bytes
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.base import CopyingEngine, JoinShape, ParcelWritingEngine
-from merge_bench.merge.exchange import exchange_class
+from merge_bench.merge.engines.base import CopyMeasuringEngine, JoinShape, ParcelWritingEngine
+from merge_bench.merge.exchange import import_exchange_class
 from merge_bench.merge.exchange.base import STALL_FACTOR, AbortFlag, Exchange
 from merge_bench.merge.frame import Field, Frame
-from merge_bench.merge.memory import CopyRounds
+from merge_bench.merge.memory import CopyMeasurement
 from merge_bench.merge.merger import Merger, TransferTotals, WorkerMeasurement, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
+from merge_bench.merge.time_notes import TimelineKeeper, TimelineNotes, measure_note_seconds
 from merge_bench.merge.verification import (
-    Check,
+    ResultCheck,
     check_result,
     make_result_parts_folder,
     read_result_part,
     write_result_part,
 )
-from merge_bench.merge.workload import Expectation, SyntheticSpec
+from merge_bench.merge.workload import ExpectedWorkerResult, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
@@ -53,19 +53,19 @@ PLUGIN = "merge_bench"
 RESERVE_FRACTION = 0.03  # of the machine's memory: below this a run ends before the kernel ends it
 GUARD_SECONDS = 0.1
 
-Part = TypeVar("Part")
+Value = TypeVar("Value")
 
 
 class StepResource(Protocol):
-    """A resource that a step leaves for later steps: a program beside the worker, or memory for peers' puts."""
+    """A resource that one step leaves to later steps, such as a running program, or memory into which peers put."""
 
     def end(self) -> object:
-        """End the program, or free the memory."""
+        """Release the resource: end the program, or free the memory."""
 
 
 @dataclass
 class LaunchState:
-    """The state that a worker keeps between the steps of one launch."""
+    """The state of one launch that a worker keeps between steps: plan, frames, engine and data plane."""
 
     rank: int
     plan: Plan
@@ -75,28 +75,32 @@ class LaunchState:
     input_bytes: int
     merger: Merger | None = None
     exchange: Exchange | None = None
-    copied: CopyRounds | None = None
-    timelines: KeptTimelines | None = None
+    copied: CopyMeasurement | None = None
+    timelines: TimelineKeeper | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
 
     def write_and_check_result_part(
-        self, pieces: Iterable[pa.Table], number: int, fields: tuple[Sequence[Field], Sequence[Field]], abort: AbortFlag
-    ) -> Check:
-        """Write part `number` of the result to the plan's folder, and check what can be read from it.
+        self,
+        pieces: Iterable[pa.Table],
+        part_number: int,
+        fields: tuple[Sequence[Field], Sequence[Field]],
+        abort: AbortFlag,
+    ) -> ResultCheck:
+        """Write one part of the result to the plan's folder, and check the rows that can be read back from it.
 
         `fields`: of both frames. The memory that this takes is not counted.
         """
         output = self.plan.how.output_fields(*fields, self.plan.keys)
         self.meter.pause()
         try:
-            path = write_result_part(self.plan, number, pieces, output)
+            path = write_result_part(self.plan, part_number, pieces, output)
         finally:
             self.meter.restart()
         return self.check_result_part(read_result_part(path, output), abort)
 
-    def check_result_part(self, pieces: Iterable[pa.Table], abort: AbortFlag) -> Check:
-        """Check this worker's part of the result; the memory that this takes is not counted."""
+    def check_result_part(self, pieces: Iterable[pa.Table], abort: AbortFlag) -> ResultCheck:
+        """Check this worker's part of the result; the memory that the check takes is not counted as the merge's."""
         self.meter.pause()
         try:
             return check_result(self.plan, pieces, abort)
@@ -113,8 +117,8 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
     thaws = False
 
     def setup(self, worker: Worker) -> None:
-        """Set up the empty state; Dask calls this when it installs the plugin on a worker."""
-        logging.getLogger("distributed.worker").addFilter(_is_no_heartbeat)
+        """Set up the worker without a launch; Dask calls this when it installs the plugin on a worker."""
+        logging.getLogger("distributed.worker").addFilter(_is_not_heartbeat_log)
         self.worker = worker
         self.abort = AbortFlag()
         self.state: LaunchState | None = None
@@ -122,17 +126,17 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.uses_gpu = False
         machine.restore_launcher_cores()
 
-    def freeze_libraries(self) -> None:
-        """Leave what is there already, 140,000 objects of libraries, out of garbage collections, which
-        take 0.08 s otherwise: until `release_launch`, or for good in a process that launchers started or that is
-        frozen.
+    def freeze_garbage_collector(self) -> None:
+        """Exclude all present objects (140,000 of libraries) from garbage collections, which take 0.08 s otherwise.
+
+        This lasts until `release_launch`, or for good in a process that launchers started or that is frozen.
         """
         self.thaws = not gc.get_freeze_count()
         gc.freeze()
 
     def teardown(self, worker: Worker) -> None:
-        """Make every wait end, and free what steps left; Dask calls this when the worker closes."""
-        self.abort.set("the worker is closing")
+        """Make every wait end, and release the resources of steps; Dask calls this when the worker closes."""
+        self.abort.abort_run("the worker is closing")
         for child in self.children.values():
             child.end()
         if self.state is not None:
@@ -140,7 +144,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
 
     @property
     def launch_state(self) -> LaunchState:
-        """The state of this launch; this and the properties below raise `RunFailed` between launches."""
+        """The state of the present launch; this property and those below raise `RunFailed` between launches."""
         return _require_set_up(self.state, "the merge")
 
     @property
@@ -162,9 +166,14 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             self.worker.loop.add_callback(self.worker.log_event, self.state.topic, message)
 
     @contextlib.contextmanager
-    def report_if_stuck(self, doing: str, seconds: float) -> Iterator[None]:
-        """Tell the driver if the block takes longer than `seconds`: native code that hangs checks no flag."""
-        timer = threading.Timer(seconds, self.send_event, ("stuck",), {"how": f"is still {doing} after {seconds:g} s"})
+    def report_if_stuck(self, activity: str, seconds: float) -> Iterator[None]:
+        """Send the driver an event if the block takes more than `seconds`.
+
+        Native code that hangs checks no flag.
+        """
+        timer = threading.Timer(
+            seconds, self.send_event, ("stuck",), {"how": f"is still {activity} after {seconds:g} s"}
+        )
         timer.daemon = True
         timer.start()
         try:
@@ -173,26 +182,26 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
             timer.cancel()
 
 
-def _require_set_up(part: Part | None, what: str) -> Part:
-    """Return `part`; raises `RunFailed` if it is None, because `what` is not set up."""
-    if part is None:
-        raise RunFailed(f"{what} is not set up on this worker; the worker may have restarted, so run again")
-    return part
+def _require_set_up(value: Value | None, description: str) -> Value:
+    """Return `value`; raises `RunFailed` with this description if it is None, because it was not set up."""
+    if value is None:
+        raise RunFailed(f"{description} is not set up on this worker; the worker may have restarted, so run again")
+    return value
 
 
-def _is_no_heartbeat(record: logging.LogRecord) -> bool:
-    """Whether a line of the worker's log is to be kept: it is not about the driver's heartbeats."""
+def _is_not_heartbeat_log(record: logging.LogRecord) -> bool:
+    """Whether a line of the worker's log should be kept: all but those that Dask logs for each heartbeat."""
     return not str(record.msg).startswith("Run out-of-band function")
 
 
 def current_plugin() -> MergeWorker:
-    """The plugin of this worker; every step calls this first.
+    """Return the plugin of this worker; every step calls this first.
 
     Dask may run each step in another task thread, so on a GPU this binds the CUDA context in the present thread.
     """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     if plugin.uses_gpu:
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
     return plugin
 
 
@@ -211,7 +220,7 @@ def release_launch(plugin: MergeWorker) -> None:
         if state.exchange is not None:
             state.exchange.close()
             plugin.kept_bytes += state.exchange.kept_bytes
-    plugin.abort.clear()
+    plugin.abort.clear_abort()
     while plugin.children:
         plugin.children.popitem()[1].end()
     del state
@@ -220,33 +229,33 @@ def release_launch(plugin: MergeWorker) -> None:
 
 
 async def note_heartbeat(dask_worker: Worker) -> None:
-    """Note on this worker that the driver is alive. It runs on the worker's event loop."""
+    """Note on this worker that the driver is alive. This runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
         plugin.abort.note_heartbeat()
 
 
 async def abort_waits(reason: str, dask_worker: Worker) -> None:
-    """Make every wait on this worker end with `reason`. It runs on the worker's event loop."""
+    """Make every wait on this worker end with an error that has this reason. This runs on the worker's event loop."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if plugin is not None:
-        plugin.abort.set(reason)
+        plugin.abort.abort_run(reason)
 
 
 def start_memory_guard(plugin: MergeWorker, state: LaunchState) -> None:
-    """Start a thread that watches this host's free memory until `state` is released."""
-    threading.Thread(target=_watch_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
+    """Start a thread that watches this host's free memory until the launch is released."""
+    threading.Thread(target=_end_on_low_memory, args=(plugin, state), name="memory-guard", daemon=True).start()
 
 
-def _watch_memory(plugin: MergeWorker, state: LaunchState) -> None:
-    """End this process when memory is short, before the kernel's out-of-memory killer ends it or another."""
+def _end_on_low_memory(plugin: MergeWorker, state: LaunchState) -> None:
+    """End this process when memory runs out, before the kernel's out-of-memory killer ends it or another process."""
     reserve = max(int(RESERVE_FRACTION * machine.total_memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
         left = available_memory_bytes()
         if left >= reserve:
             continue
         message = f"only {left >> 20} MiB of memory were left on {socket.gethostname()}"
-        plugin.abort.set(message)
+        plugin.abort.abort_run(message)
         plugin.send_event("out-of-memory", message=message)
         time.sleep(1.0)
         if available_memory_bytes() < reserve:
@@ -259,7 +268,7 @@ HELD_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class PreparedChunks:
-    """A worker's report on its chunks, once it has made or read them: bytes, rows, fields.
+    """A worker's report after it has generated or read its chunks: bytes, rows, fields, and the expected rows.
 
     `kept_bytes`: memory of aborted runs that it never frees, because peers may still use it.
     """
@@ -268,39 +277,39 @@ class PreparedChunks:
     input_bytes: int
     rows: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
-    expected: Expectation | None
+    expected: ExpectedWorkerResult | None
     kept_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class ConnectionReport:
-    """A worker's report after it has connected: UCX's settings (empty without UCX), and a barrier's seconds."""
+    """A worker's report after it has connected: UCX's settings (empty without UCX), and seconds of a barrier."""
 
     ucx_config: dict[str, str]
     round_trip_seconds: float
 
 
 @dataclass(frozen=True)
-class NoteCost:
-    """The cost of a timeline's notes: most notes of an iteration, seconds of one, and the shortest iteration."""
+class TimelineCost:
+    """The cost of a timeline's notes: most notes of an iteration, seconds of one note, and shortest iteration."""
 
     notes: int
     note_seconds: float
     iteration_seconds: float
 
     @property
-    def share(self) -> float:
-        """The share of the shortest iteration that notes take at most."""
+    def iteration_share(self) -> float:
+        """The largest share of the shortest iteration that notes can take."""
         return self.notes * self.note_seconds / self.iteration_seconds
 
-    def with_iteration(self, notes: int, seconds: float) -> NoteCost:
-        """The cost with one more iteration, which took `seconds` and in which the worker made `notes`."""
-        return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
+    def with_iteration(self, notes: int, seconds: float) -> TimelineCost:
+        """Return the cost with one more iteration, which took `seconds` and in which `notes` notes were made."""
+        return TimelineCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
 @dataclass(frozen=True)
 class WorkerTimelines:
-    """The timelines that a worker kept of a launch, and the Unix time at which its monotonic clock was 0."""
+    """The timelines that a worker kept during a launch, and the Unix time at which its clock of timelines was 0."""
 
     unix_seconds: float
     iterations: dict[int, WorkerTimeline]
@@ -314,15 +323,15 @@ def describe_process(engine: str | None, exchange: str | None, variables: Sequen
     environment variables to include besides those that are always included.
     """
     if engine is not None:
-        engines.engine_class(engine)
+        engines.import_engine_class(engine)
     if exchange is not None:
-        exchange_class(exchange)
+        import_exchange_class(exchange)
     return machine.describe_process(variables)
 
 
 def make_cuda_context() -> None:
-    """Make the CUDA context on this worker's GPU. Every later step binds it in its thread."""
-    gpu_memory.bind_context()
+    """Make the CUDA context on this worker's GPU; every later step binds it in its thread."""
+    gpu_memory.bind_cuda_context()
     current_plugin().uses_gpu = True
 
 
@@ -332,7 +341,7 @@ def prepare_chunks(plan: Plan, rank: int, topic: str) -> PreparedChunks:
 
     plugin = current_plugin()
     release_launch(plugin)
-    plugin.freeze_libraries()
+    plugin.freeze_garbage_collector()
     meter = PeakMemoryMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
@@ -358,116 +367,125 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     state, (left, right) = plugin.launch_state, plugin.frames
     plan = state.plan
     if not plan.how.has_right_columns:
-        right = right.only_columns(plan.keys)  # its other columns are not in the result
+        right = right.select_columns(plan.keys)  # its other columns are not in the result
     sent = plan.distribution.sent
     shape = JoinShape(
         left.fields, right.fields, plan.keys, plan.workers, state.rank, rows, threads, plan.how, sent, plan.sent_rows
     )
-    engine = engines.engine_class(plan.engine)(shape)
+    engine = engines.import_engine_class(plan.engine)(shape)
     engine.load_chunks(left, right)
     state.frames = None
-    with plugin.report_if_stuck(f"opening {exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
+    with plugin.report_if_stuck(f"opening {import_exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
         state.merger = make_merger(engine, state.rank, plan, plugin.abort)
     state.exchange = state.merger.exchange
     return state.exchange.address
 
 
 def open_ucx(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
-    """Set up UCX without chunks and engine; returns this worker's UCX address. `puts`: for one-sided puts, too."""
+    """Set up UCX without chunks and engine; returns this worker's UCX address. `puts`: allow one-sided puts, too."""
     plugin = current_plugin()
     release_launch(plugin)
     from merge_bench.merge.exchange.ucx import UcxExchange
 
-    plugin.freeze_libraries()
+    plugin.freeze_garbage_collector()
     plugin.state = LaunchState(rank, plan, topic, PeakMemoryMeter(), None, 0)
     with plugin.report_if_stuck("opening UCX", STALL_FACTOR * plan.timeout):
-        plugin.state.exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
+        plugin.state.exchange = UcxExchange.from_plan(plan, rank, plugin.abort, puts=puts)
     return plugin.state.exchange.address
 
 
 def connect_peers(addresses: Sequence[bytes]) -> ConnectionReport:
-    """Connect to all other workers, whose addresses are in rank order."""
+    """Connect to all other workers; `addresses`: of all workers, in rank order."""
     exchange = current_plugin().exchange
     exchange.connect(addresses)
-    return ConnectionReport(exchange.effective_config, exchange.round_trip_seconds())
+    return ConnectionReport(exchange.effective_config, exchange.measure_barrier_seconds())
 
 
-def measure_parcel_writers() -> dict[str, float]:
-    """Measure the nanoseconds per row of the partition, by way of writing parcels; {}: the engine has no choice."""
+def measure_partition_ns_per_row() -> dict[str, float]:
+    """Measure the nanoseconds per row of partitioning, for each method of writing parcels.
+
+    {} if the engine has only one.
+    """
     plugin = current_plugin()
     engine = plugin.merger.engine
     if not isinstance(engine, ParcelWritingEngine):
         return {}
     plugin.exchange.barrier()
-    return engine.measure_parcel_writers()
+    return engine.measure_partition_ns_per_row()
 
 
-def use_parcel_writer(way: str, streams: int, l2_bytes: int | None) -> None:
-    """Set the engine's way of writing parcels, ``plain`` or ``lines``, if it has a choice."""
+def use_parcel_writer(writer_name: str, most_total_buckets: int, l2_bytes: int | None) -> None:
+    """Set the engine's method of writing parcels, ``plain`` or ``lines``, if it has several."""
     engine = current_plugin().merger.engine
     if isinstance(engine, ParcelWritingEngine):
-        engine.use_parcel_writer(way, streams, l2_bytes)
+        engine.use_parcel_writer(writer_name, most_total_buckets, l2_bytes)
 
 
 def describe_endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
-    """For each peer the lanes that UCX selected, and the protocols of messages by size."""
-    return current_plugin().exchange.endpoints()
+    """Return the lanes that UCX selected for each peer, and the protocols of messages by size."""
+    return current_plugin().exchange.describe_endpoints()
 
 
 def available_transports() -> dict[str, tuple[str, ...]]:
-    """The devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not run."""
+    """Return the devices of each transport that this host's UCX offers; {} if `ucx_info` does not run."""
     from merge_bench.config.ucx_info import find_installed_ucx
 
     installed = find_installed_ucx()
     return installed.transports if installed else {}
 
 
-def exchange_device_memory(size: int) -> None:
-    """Send `size` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
+def exchange_gpu_buffers(size_bytes: int) -> None:
+    """Send `size_bytes` bytes of GPU memory to every other worker, so that UCX chooses protocols for GPU memory."""
     exchange = current_plugin().exchange
-    payload, *rooms = gpu_memory.allocate_buffers([size] * exchange.workers)
+    payload, *rooms = gpu_memory.allocate_device_buffers([size_bytes] * exchange.workers)
     exchange.transfer(dict.fromkeys(exchange.peers, payload), dict(zip(exchange.peers, rooms, strict=True)))
 
 
-def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: float | None = None) -> NoteCost | None:
-    """Merge `count` times, and send an event with the measurement of each iteration (`run_iterations`)."""
-    return run_iterations(current_plugin(), first, count, warmup=warmup, verify=verify, timeline=timeline)
+def run_merge_iterations(
+    first_index: int, count: int, *, warmup: bool, verify: bool, timeline_share: float | None = None
+) -> TimelineCost | None:
+    """Merge `count` times, and send the measurement of each iteration to the driver; see `run_iterations_on_plugin`."""
+    return run_iterations_on_plugin(
+        current_plugin(), first_index, count, warmup=warmup, verify=verify, timeline_share=timeline_share
+    )
 
 
-def run_iterations(
+def run_iterations_on_plugin(
     plugin: MergeWorker,
-    first: int,
+    first_index: int,
     count: int,
     *,
     warmup: bool,
     verify: bool,
-    timeline: float | None = None,
-    note_cost: Callable[[], float] = note_seconds,
+    timeline_share: float | None = None,
+    measure_note_cost: Callable[[], float] = measure_note_seconds,
     clock: Callable[[], float] = time.monotonic,
-) -> NoteCost | None:
-    """Merge `count` times on the worker of this plugin, and send the measurements.
+) -> TimelineCost | None:
+    """Merge `count` times on the worker of this plugin, and send the measurements to the driver.
 
-    What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
-    returns or fails: sending it takes time of the cores on which the next iteration runs.
+    The measurements of short iterations are sent together every `HELD_SECONDS`, from the first one on, and all are sent
+    before this returns or fails. Sending takes time of the cores on which the next iteration runs.
 
-    `verify`: also check the result of each iteration, outside the timed interval. `timeline`: also note and keep what
-    begins and ends when, until that takes more than this share of an iteration; returns what it costs. `note_cost`:
-    gives the seconds of a note.
+    `verify`: also check the result of each iteration, outside the timed interval. `timeline_share`: also note and keep
+    what begins and ends when, until that takes more than this share of an iteration; returns the cost of these notes.
+    `measure_note_cost`: returns the seconds of one note.
     """
-    keeper = plugin.launch_state.timelines = KeptTimelines(plugin.launch_state.plan.workers) if timeline else None
-    cost = NoteCost(0, note_cost(), math.inf) if timeline else None
+    keeper = plugin.launch_state.timelines = (
+        TimelineKeeper(plugin.launch_state.plan.workers) if timeline_share else None
+    )
+    cost = TimelineCost(0, measure_note_cost(), math.inf) if timeline_share else None
     held: list[tuple[int, WorkerMeasurement]] = []
     gc.collect()
     gc.disable()
     sent = -math.inf
     try:
-        for index in range(first, first + count):
-            notes = plugin.merger.notes = TimeNotes() if keeper and keeper.wants_iteration(index) else None
+        for index in range(first_index, first_index + count):
+            notes = plugin.merger.notes = TimelineNotes() if keeper and keeper.wants_iteration(index) else None
             held.append((index, plugin.merger.merge()))
-            if timeline and keeper and cost and notes:
+            if timeline_share and keeper and cost and notes:
                 cost = cost.with_iteration(notes.count, held[-1][1].worker.seconds)
-                keeper.keep_iteration(index, notes.timeline(plugin.launch_state.rank, plugin.merger.piece_sides))
-                if cost.share > timeline:
+                keeper.keep_iteration(index, notes.make_timeline(plugin.launch_state.rank, plugin.merger.piece_sides))
+                if cost.iteration_share > timeline_share:
                     keeper = plugin.launch_state.timelines = None
             if verify or clock() - sent >= HELD_SECONDS:
                 _send_measurements(plugin, held, warmup)
@@ -482,15 +500,15 @@ def run_iterations(
     return cost
 
 
-def _send_measurements(plugin: MergeWorker, held: list[tuple[int, WorkerMeasurement]], warmup: bool) -> None:
-    """Send the held measurements as events, and remove them from `held`."""
-    while held:
-        index, measured = held.pop(0)
+def _send_measurements(plugin: MergeWorker, measurements: list[tuple[int, WorkerMeasurement]], warmup: bool) -> None:
+    """Send the measurements of iterations as events, and remove them from the list."""
+    while measurements:
+        index, measured = measurements.pop(0)
         plugin.send_event("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
 
 
-def verify_result() -> Check:
-    """Check this worker's rows of the last result."""
+def verify_result() -> ResultCheck:
+    """Check this worker's rows of the last merge's result."""
     plugin = current_plugin()
     return plugin.launch_state.check_result_part(plugin.merger.engine.result_tables(), plugin.abort)
 
@@ -502,8 +520,11 @@ def make_result_folder() -> None:
         make_result_parts_folder(folder)
 
 
-def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
-    """Write this worker's rows of the last result, and check what can be read back; `fields`: of both frames."""
+def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> ResultCheck:
+    """Write this worker's rows of the last result, and check the rows that can be read back.
+
+    `fields`: of both frames.
+    """
     plugin = current_plugin()
     return plugin.launch_state.write_and_check_result_part(
         plugin.merger.engine.result_tables(), plugin.launch_state.rank, fields, plugin.abort
@@ -511,14 +532,14 @@ def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> C
 
 
 def measure_link(rounds: int) -> list[TransferTotals]:
-    """Repeat only the exchange of the last iteration, `rounds` times; returns bytes and seconds of each."""
+    """Repeat only the exchange of the last iteration `rounds` times; returns bytes and seconds of each round."""
     plugin = current_plugin()
     merger, keeper, transfers = plugin.merger, plugin.launch_state.timelines, list[TransferTotals]()
     for _ in range(rounds):
-        notes = merger.notes = TimeNotes() if keeper else None
+        notes = merger.notes = TimelineNotes() if keeper else None
         transfers.append(merger.repeat_exchange())
         if keeper and notes:
-            keeper.keep_round(notes.timeline(plugin.launch_state.rank, merger.piece_sides))
+            keeper.keep_link_round(notes.make_timeline(plugin.launch_state.rank, merger.piece_sides))
     return transfers
 
 
@@ -529,12 +550,12 @@ def collect_timelines() -> WorkerTimelines:
     return WorkerTimelines(zero, keeper.iterations if keeper else {}, keeper.rounds if keeper else [])
 
 
-def measure_copy() -> None:
-    """Measure how fast this worker copies its chunks, if the engine can. The last result is lost."""
+def measure_copy_speed() -> None:
+    """Measure how fast this worker copies its chunks in memory, if the engine can. The last result is lost."""
     plugin = current_plugin()
     engine = plugin.merger.engine
-    if isinstance(engine, CopyingEngine):
-        plugin.launch_state.copied = engine.measure_copy(plugin.exchange.barrier)
+    if isinstance(engine, CopyMeasuringEngine):
+        plugin.launch_state.copied = engine.measure_copy_speed(plugin.exchange.barrier)
 
 
 def report_memory() -> WorkerMemory:
@@ -554,5 +575,5 @@ def report_memory() -> WorkerMemory:
 
 
 def close_launch() -> None:
-    """Free the data and connections of a launch; needed on clusters that keep running."""
+    """Free the data and connections of a launch, on clusters that keep running."""
     release_launch(current_plugin())

@@ -90,7 +90,9 @@ def _next_step_after_compute_limit(
     """
     plan = campaign.runs[0].plan
     used = next((engine for engine in engines.engine_descriptions() if engine.name == plan.engine), None)
-    usual = engines.first_engine(device_memory=False, dask=not find_recorded_plane(plan.exchange).exchanges_by_workers)
+    usual = engines.default_engine(
+        device_memory=False, needs_dask=not find_recorded_plane(plan.exchange).workers_exchange_rows
+    )
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of_run(document)) == 1:

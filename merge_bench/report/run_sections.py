@@ -36,7 +36,7 @@ def why_figures_absent(document: RunDocument) -> str:
     """Say why a run has no bandwidth or phases of workers."""
     if document.imported is not None:
         return "not in the imported text"
-    if not find_recorded_plane(RecordedPlan.of(document.plan).exchange).exchanges_by_workers:
+    if not find_recorded_plane(RecordedPlan.of(document.plan).exchange).workers_exchange_rows:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"

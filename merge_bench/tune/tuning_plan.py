@@ -111,7 +111,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
         ucx_names, version = frozenset({*installed.settings, *inherited}), installed.version
-    over_ucx = not plan.data_plane.exchanges_by_workers and plan.protocol == "ucx"
+    over_ucx = not plan.data_plane.workers_exchange_rows and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = count_infiniband_devices()
@@ -318,7 +318,7 @@ def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> No
     if planned_run.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
     if options.metric == "bandwidth" and (
-        not planned_run.plan.data_plane.exchanges_by_workers or planned_run.plan.workers < 2
+        not planned_run.plan.data_plane.workers_exchange_rows or planned_run.plan.workers < 2
     ):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
@@ -550,7 +550,7 @@ def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
     if (
         plan.rows_per_chunk is None
         or plan.iterations is None
-        or not find_recorded_plane(plan.exchange).exchanges_by_workers
+        or not find_recorded_plane(plan.exchange).workers_exchange_rows
     ):
         return None
     return rule_of_thumb_seconds(

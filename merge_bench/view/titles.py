@@ -101,8 +101,8 @@ def unusual_engines_text(plans: Sequence[RecordedPlan]) -> str:
     """The engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
     usual = True
     for plan in plans:
-        dask = not find_recorded_plane(plan.exchange).exchanges_by_workers
-        choices = {engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)}
+        dask = not find_recorded_plane(plan.exchange).workers_exchange_rows
+        choices = {engines.default_engine(device_memory=device, needs_dask=dask).name for device in (False, True)}
         usual = usual and plan.engine in {*choices, None, ""}
     used = dict.fromkeys(plan.engine for plan in plans if plan.engine)
     return "" if usual else f"{plural_noun(len(used), 'engine')} {join_in_words(used)}"

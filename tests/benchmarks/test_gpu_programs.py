@@ -28,8 +28,8 @@ def pool(rapids: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {name: lambda: (0,) for name in ("cudaDeviceSynchronize", "cudaProfilerStart", "cudaProfilerStop")}
     vars(runtime).update(calls)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", runtime)
-    gpu_memory.process_stream.cache_clear()
-    gpu_memory.set_up_pool(1 << 24)
+    gpu_memory.process_cuda_stream.cache_clear()
+    gpu_memory.set_up_memory_pool(1 << 24)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_partition_that_loses_a_row_is_found(monkeypatch: pytest.MonkeyPatch) 
     libcudf_partition.verify(problem, found, offsets, 2)
     with pytest.raises(WrongResult, match=r"gave one of 1,000 rows"):
         libcudf_partition.verify(problem, found, [0, 0], 2)
-    half = sys.modules["pylibcudf"].copying.slice(found, [0, ROWS // 2], stream=gpu_memory.process_stream())[0]
+    half = sys.modules["pylibcudf"].copying.slice(found, [0, ROWS // 2], stream=gpu_memory.process_cuda_stream())[0]
     with pytest.raises(WrongResult, match="lost or repeated rows"):
         libcudf_partition.verify(problem, half, offsets, 2)
 

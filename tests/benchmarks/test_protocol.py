@@ -14,7 +14,7 @@ from benchmarks.peer.checks import judge
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, PeerError, read_outcome
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.merge.workload import Expectation
+from merge_bench.merge.workload import ExpectedWorkerResult
 
 JOB = Job(1000, 2, 2, iterations=2, warmup=1, fraction=0.3, seed=5, options={"shuffle": "p2p"})
 ANSWER = {
@@ -62,9 +62,9 @@ def test_an_answer_that_is_none_is_refused(text: str, sentence: str) -> None:
 
 @pytest.mark.parametrize(("rows", "checksum", "bad"), [(3, 7, 1), (2, 7, 0), (3, 8, 0)])
 def test_a_wrong_result_is_never_a_number(rows: int, checksum: int, bad: int) -> None:
-    judge(Expectation(3, 7), 3, 7, 0)
+    judge(ExpectedWorkerResult(3, 7), 3, 7, 0)
     with pytest.raises(WrongResult, match="the result is wrong"):
-        judge(Expectation(3, 7), rows, checksum, bad)
+        judge(ExpectedWorkerResult(3, 7), rows, checksum, bad)
 
 
 def test_our_command_carries_the_job_and_the_variant() -> None:

@@ -19,7 +19,7 @@ def rounds_of_one_process(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     """The lines of one process that shuffles with itself."""
     for name, module in fake_rapidsmpf.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     words = ["--rows", "500,1e3", "--rounds", "2", "--processes", "1", "--pool", "1e6", "--output", str(file)]
     arguments = program.parse([*words, "--progress", "thread-polling"])
     rank = program.Rank(0, arguments, program.Log(str(file), 0))

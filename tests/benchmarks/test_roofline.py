@@ -87,8 +87,8 @@ def test_buckets_and_the_width_of_their_numbers_are_those_of_the_engine(
     engine.use_parcel_writer(way, most_total_buckets([way]), l2)
     assert shape.buckets == engine.buckets
     numbers = BufferPool()
-    Partitioner(rows.fields, ["key"], workers, engine.buckets, scratch=numbers).split(rows, BufferPool())
-    assert numbers.kept_buffer.nbytes == rows.rows * shape.number_bytes
+    Partitioner(rows.fields, ["key"], workers, engine.buckets, scratch=numbers).split_into_parcels(rows, BufferPool())
+    assert numbers.reusable_buffer.nbytes == rows.rows * shape.number_bytes
 
 
 def test_a_bucket_is_heads_links_keys_and_payloads_of_its_left_rows() -> None:

@@ -19,11 +19,11 @@ from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import (
     PROCESS_BYTES,
     SHUFFLED,
-    Distribution,
     Plan,
+    RowDistribution,
+    broadcastable_sides,
     bytes_between_workers,
     choose_distribution,
-    sendable_sides,
     synthetic_worker_bytes,
 )
 from merge_bench.merge.workload import SyntheticSpec
@@ -68,7 +68,7 @@ def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> 
 def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
     how: str, sides: tuple[Side, ...], tables: dict[str, Any]
 ) -> None:
-    assert sendable_sides(JoinKind(how)) == sides
+    assert broadcastable_sides(JoinKind(how)) == sides
     for distribution in ("broadcast", "auto"):
         if not sides and distribution == "broadcast":
             with pytest.raises(UsageError, match="--distribution broadcast cannot be used with --how outer"):
@@ -103,9 +103,9 @@ def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(
     how: JoinKind, workers: int, left: float, right: float
 ) -> None:
     sizes = {Side.LEFT: left, Side.RIGHT: right}
-    found = choose_distribution("auto", how, workers, sizes, without=None)
+    found = choose_distribution("auto", how, workers, sizes, incompatible_option=None)
     assert found.reason
-    bytes_of = {sent: bytes_between_workers(sizes, workers, sent) for sent in (None, *sendable_sides(how))}
+    bytes_of = {sent: bytes_between_workers(sizes, workers, sent) for sent in (None, *broadcastable_sides(how))}
     if found.sent is None:
         assert workers == 1 or bytes_of[None] <= 2 * min(bytes_of.values()) * (1 + 1e-12)
     else:
@@ -156,7 +156,7 @@ def test_the_estimate_of_memory_counts_the_whole_side(workers: int, fraction: fl
     spec = SyntheticSpec(10**6 * workers, fraction, 0, payload)
     plan = dataclasses.replace(planned(), workload=spec, workers=workers, engine="native", pipeline=True)
     shuffled, whole = (
-        synthetic_worker_bytes(dataclasses.replace(plan, distribution=Distribution(side))) for side in (None, sent)
+        synthetic_worker_bytes(dataclasses.replace(plan, distribution=RowDistribution(side))) for side in (None, sent)
     )
     row = 8 * (1 + payload)
     # All rows of the others, instead of an even share of both sides.

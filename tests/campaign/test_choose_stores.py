@@ -13,7 +13,7 @@ import pytest
 from merge_bench.campaign.measure_launch import cache_write_times, choose_parcel_writes, read_cached_write_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
-from merge_bench.merge.partition import CacheLineWriter, PlainWriter
+from merge_bench.merge.partition import CacheLineParcelWriter, PlainParcelWriter
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
@@ -31,7 +31,7 @@ class Workers:
         self.l2: int | None = None
 
     def run_on_all(self, step: Any) -> list[dict[str, float]]:
-        assert step is worker.measure_parcel_writers
+        assert step is worker.measure_partition_ns_per_row
         self.asked += 1
         return list(self.measured)
 
@@ -115,8 +115,8 @@ def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_line
     choose(mixed, "b", "c", "c")
     choose(without_rows, "d", "d", "d")
     choose(one_without, "e", "e", "f")
-    assert lines.streams == CacheLineWriter.most_total_buckets > PlainWriter.most_total_buckets
-    assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainWriter.most_total_buckets}
+    assert lines.streams == CacheLineParcelWriter.most_total_buckets > PlainParcelWriter.most_total_buckets
+    assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainParcelWriter.most_total_buckets}
 
 
 def test_all_workers_split_as_suits_the_smallest_l2_cache_if_all_are_known() -> None:

@@ -45,7 +45,7 @@ def test_a_sweep_over_engines_reads_the_keys_once(tmp_path: Path, monkeypatch: p
     left, right = (write(tmp_path / f"{name}.parquet", pa.table({"k": [1, None]}), 2) for name in "lr")
     count, counted = duckdb_reference.count_result_rows, []
 
-    def counting(*given: Any) -> duckdb_reference.ResultCounts:
+    def counting(*given: Any) -> duckdb_reference.ResultRowCounts:
         counted.append(given)
         return count(*given)
 

@@ -46,7 +46,7 @@ def dask_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DaskWorker:
 @pytest.fixture
 def plugin(dask_worker: DaskWorker, tmp_path: Path) -> Iterator[worker.MergeWorker]:
     yield dask_worker.plugin
-    dask_worker.plugin.abort.set("the test is over")
+    dask_worker.plugin.abort.abort_run("the test is over")
     until(lambda: not tools(tmp_path), "all tools ended")
 
 
@@ -134,7 +134,7 @@ def test_a_server_whose_client_never_came_is_ended(plugin: worker.MergeWorker, t
     server = worker_programs.start_perftest_server(BATCH)
     (tool,) = tools(tmp_path)
     if how == "aborted":
-        plugin.abort.set("interrupted")
+        plugin.abort.abort_run("interrupted")
     else:
         plugin.abort.last_heartbeat -= ORPHANED_SECONDS
     until(lambda: has_ended(tool), "the server's end")
@@ -160,7 +160,7 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
             pool.submit(worker_programs.run_perftest_client, server, ENDLESS, LIMITS),
         ]
         until(lambda: len(tools(tmp_path)) == 2 and not plugin.children, "a step that waits for each side")
-        plugin.abort.set("interrupted by SIGINT")
+        plugin.abort.abort_run("interrupted by SIGINT")
         for each in waiting:
             with pytest.raises(RunFailed, match="interrupted by SIGINT"):
                 each.result(timeout=5)
@@ -168,7 +168,7 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
 
 
 def test_an_abort_before_a_step_waits_for_the_server_has_its_own_reason(plugin: worker.MergeWorker) -> None:
-    plugin.abort.set("interrupted by SIGINT")
+    plugin.abort.abort_run("interrupted by SIGINT")
     with pytest.raises(RunFailed, match="interrupted by SIGINT"):
         worker_programs.wait_for_perftest_server(worker_programs.PerftestServer("127.0.0.1", 1, pid=1))
 
@@ -194,7 +194,7 @@ def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
     end: str, plugin: worker.MergeWorker, system_ucx: Path
 ) -> None:
     write_program(system_ucx / "ucx_perftest", end)
-    later = threading.Timer(0.3, lambda: plugin.abort.set("the peer was killed"))
+    later = threading.Timer(0.3, lambda: plugin.abort.abort_run("the peer was killed"))
     later.start()
     with pytest.raises(RunFailed, match="the peer was killed"):
         worker_programs.start_perftest_server(BATCH)
@@ -210,10 +210,10 @@ def test_a_side_that_failed_by_itself_is_the_failure(plugin: worker.MergeWorker,
 
 @pytest.mark.cluster
 def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    plugin.abort.set("an earlier run ended")
+    plugin.abort.abort_run("an earlier run ended")
     plugin.abort.note_heartbeat()
     assert worker_programs.find_perftest_origin() in ("wheel", "system")
-    plugin.abort.raise_if_set()
+    plugin.abort.raise_if_aborted()
     worker_programs.start_perftest_server(BATCH)
     assert len(tools(tmp_path)) == 1
     worker_programs.find_perftest_origin()

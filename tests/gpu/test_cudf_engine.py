@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import Side
 from tests.helpers import merge_cases
 from tests.helpers.process_pair import POOL, SECONDS, big_tables, check_pair, run_pair
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module", autouse=True)
 def pool() -> None:
     pytest.importorskip("pylibcudf", reason="the stack in this environment has no pylibcudf: set up cu12 or cu13")
-    from merge_bench.merge.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
 
-    assert set_up_pool(POOL) >= POOL - 256
+    assert set_up_memory_pool(POOL) >= POOL - 256
 
 
 def copy_on_device(source: Any, target: Any, piece: int = 1000) -> None:
@@ -55,7 +55,7 @@ def test_a_side_is_sent_whole(case: str, sent: Side) -> None:
 def test_peak_memory_is_counted() -> None:
     make, keys = merge_cases.CASES["integers"]
     left, right = (merge_cases.chunks(table, 1)[0] for table in make())
-    engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 1)[0])
+    engine = import_engine_class("cudf")(merge_cases.shapes(left, right, keys, 1)[0])
     engine.load_chunks(left, right)
     peak = engine.peak_device_bytes()
     assert peak is not None
@@ -75,10 +75,10 @@ def test_a_pool_that_does_not_fit_is_one_sentence() -> None:
 
 
 def _ask_for_too_much(answers: Any) -> None:
-    from merge_bench.merge.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
 
     try:
-        set_up_pool(2**50)
+        set_up_memory_pool(2**50)
         answers.put("it fits")
     except UsageError as error:
         answers.put(str(error))

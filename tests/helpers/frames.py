@@ -112,7 +112,7 @@ def as_value(table: pa.Table, names: list[str]) -> list[tuple[Any, ...] | None]:
 def frame(table: pa.Table, nullable: bool | None = None) -> Frame:
     """The table flattened; with `nullable`, every column carries validity."""
     flat = Frame.from_arrow(table)
-    return flat if nullable is None else flat.with_nullable(dict.fromkeys(table.column_names, nullable))
+    return flat if nullable is None else flat.with_nullable_fields(dict.fromkeys(table.column_names, nullable))
 
 
 kinds = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
 from merge_bench.merge.partition import contiguous_buffers
@@ -154,7 +154,7 @@ def chunks(table: pa.Table, workers: int) -> list[Frame]:
     nullable = {field.name: field.nullable for field in whole.fields}
     edges = [table.num_rows * n // workers for n in range(workers + 1)]
     parts = [canonical(table).slice(edges[n], edges[n + 1] - edges[n]) for n in range(workers)]
-    return [Frame.from_arrow(part).with_nullable(nullable) for part in parts]
+    return [Frame.from_arrow(part).with_nullable_fields(nullable) for part in parts]
 
 
 def shapes(
@@ -195,7 +195,7 @@ def merge_tables(
     lefts, rights = (chunks(table, workers) for table in tables)
     rows = 0 if sent is None else tables[sent is Side.RIGHT].num_rows
     engines: list[Engine] = [
-        engine_class(engine)(replace(shape, sent=sent, sent_rows=rows))
+        import_engine_class(engine)(replace(shape, sent=sent, sent_rows=rows))
         for shape in shapes(lefts[0], rights[0], keys, workers, how)
     ]
     for one, left_chunk, right_chunk in zip(engines, lefts, rights, strict=True):
@@ -207,13 +207,13 @@ def merge_tables(
         for side in Side:
             for rank, one in enumerate(engines):
                 sent = {source: outgoing[source][side][rank] for source in range(workers) if source != rank}
-                assert all(each.header.nbytes == one.header_bytes(side) for each in sent.values())
+                assert all(each.header.nbytes == one.parcel_header_bytes(side) for each in sent.values())
                 boxes = one.make_receive_buffers(side, {source: each.header.copy() for source, each in sent.items()})
                 for source, each in sent.items():
                     hand_over_runs(each.data, boxes[source], hand_over)
             for one in engines:
-                one.reuse_sent_parcels(side)
-        counts = [one.join() for one in engines]
+                one.reuse_sent_parcel_memory(side)
+        counts = [one.join_received_rows() for one in engines]
     pieces = [list(one.result_tables()) for one in engines]
     for count, its_pieces in zip(counts, pieces, strict=True):
         assert count == sum(piece.num_rows for piece in its_pieces)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import Side
 from tests.helpers import merge_cases
 
@@ -89,11 +89,11 @@ def _merge_rank(
 ) -> tuple[pa.Table, list[str]]:
     if prepare is not None:
         prepare()
-    from merge_bench.merge.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
     from merge_bench.merge.exchange.base import AbortFlag
 
-    set_up_pool(POOL)
-    engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 2)[rank])
+    set_up_memory_pool(POOL)
+    engine = import_engine_class("cudf")(merge_cases.shapes(left, right, keys, 2)[rank])
     engine.load_chunks(left, right)
 
     from merge_bench.merge.exchange.ucx import UcxExchange  # after the engine: UCX looks for CUDA when it starts
@@ -110,14 +110,14 @@ def _merge_rank(
         engine.begin_iteration()
         outgoing = engine.partition_chunks()
         for side in Side:
-            header = np.empty(engine.header_bytes(side), np.uint8)
+            header = np.empty(engine.parcel_header_bytes(side), np.uint8)
             exchange.transfer({other: outgoing[side][other].header}, {other: header})
             exchange.transfer({other: outgoing[side][other].data}, engine.make_receive_buffers(side, {other: header}))
-            engine.reuse_sent_parcels(side)
-        rows = engine.join()
+            engine.reuse_sent_parcel_memory(side)
+        rows = engine.join_received_rows()
     table = pa.concat_tables(list(engine.result_tables()))
     assert table.num_rows == rows
-    lanes = exchange.endpoints()[other][0]
+    lanes = exchange.describe_endpoints()[other][0]
     exchange.barrier()
     exchange.close()
     return table, lanes

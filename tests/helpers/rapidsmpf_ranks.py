@@ -77,7 +77,7 @@ def _connect(rank: int, workers: int, pipe: Any) -> None:
         plane = RapidsmpfExchange(UcxExchange(rank, workers, abort=abort), abort=abort, bind=lambda: None)
         pipe.send(plane.address)
         plane.connect(pipe.recv())
-        found = *plane._numbered, plane.round_trip_seconds() > 0
+        found = *plane._numbered, plane.measure_barrier_seconds() > 0
         plane.barrier()
         plane.close()
         pipe.send(found)
@@ -138,13 +138,13 @@ def _merge_rank(
 ) -> Merged:
     if prepare is not None:
         prepare()
-    from merge_bench.merge.engines import engine_class
-    from merge_bench.merge.engines.gpu_memory import set_up_pool
+    from merge_bench.merge.engines import import_engine_class
+    from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
     from merge_bench.merge.exchange.base import AbortFlag
     from merge_bench.merge.merger import make_merger
 
-    set_up_pool(POOL)
-    engine = engine_class("cudf")(merge_cases.shapes(lefts[0], rights[0], keys, workers, how)[rank])
+    set_up_memory_pool(POOL)
+    engine = import_engine_class("cudf")(merge_cases.shapes(lefts[0], rights[0], keys, workers, how)[rank])
     engine.load_chunks(lefts[rank], rights[rank])
     merger = make_merger(engine, rank, plan_of(workers, how), AbortFlag())
     pipe.send(merger.exchange.address)

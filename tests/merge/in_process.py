@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape, ParcelWritingEngine, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -16,7 +16,7 @@ def engine_type(
     engine: str | Callable[[JoinShape], Engine], join_rows: int | None = None
 ) -> Callable[[JoinShape], Engine]:
     """The class of an engine; `join_rows`: as if so few were quickest, and short pieces: small tables have several."""
-    whole = engine_class(engine) if isinstance(engine, str) else engine
+    whole = import_engine_class(engine) if isinstance(engine, str) else engine
     if join_rows is None:
         return whole
     assert isinstance(whole, type)
@@ -74,7 +74,7 @@ def run_once(engines: Sequence[Engine], then: Callable[[Sequence[Engine]], None]
             boxes = one.make_receive_buffers(side, {source: each.header.copy() for source, each in sent.items()})
             for source, each in sent.items():
                 boxes[source][:] = each.data
-    return sum(one.join() for one in engines)
+    return sum(one.join_received_rows() for one in engines)
 
 
 def result(engines: Sequence[Engine]) -> pa.Table:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import sendable_sides
+from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy
@@ -23,7 +23,7 @@ from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
 ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
-WAYS = [(how, side) for how in JoinKind for side in sendable_sides(how)]
+WAYS = [(how, side) for how in JoinKind for side in broadcastable_sides(how)]
 SEVERAL = ("nulls and NaN", "several keys", "every type", "no rows")
 IN_PLACE, IN_BUCKETS = 200, 16
 """Rows of a bucket with which sides of up to 100 rows are joined without a partition, and of more than 8 with one."""
@@ -34,7 +34,7 @@ def uneven(table: pa.Table, workers: int, rng: np.random.Generator) -> list[Fram
     edges = [0, *sorted(rng.integers(0, table.num_rows + 1, workers - 1).tolist()), table.num_rows]
     parts = [table.slice(first, last - first).combine_chunks() for first, last in itertools.pairwise(edges)]
     nullable = {name: table[name].null_count > 0 for name in table.column_names}
-    return [Frame.from_arrow(part).with_nullable(nullable) for part in parts]
+    return [Frame.from_arrow(part).with_nullable_fields(nullable) for part in parts]
 
 
 def check(
@@ -86,7 +86,7 @@ def test_many_blocks_for_several_threads(how: JoinKind, sent: Side) -> None:
     engines = engines_of("native", *frames, ("key",), threads=3, how=how, sent=sent)
     assert run_once(engines) == sum(piece.num_rows for one in engines for piece in one.result_tables())
     assert all(len(list(one.result_tables())) >= 3 for one in engines)
-    assert [one.received_rows() for one in engines] == [{sent.value: 2000, sent.other.value: 120_000}] * 2
+    assert [one.received_row_counts() for one in engines] == [{sent.value: 2000, sent.opposite.value: 120_000}] * 2
     names = result(engines).column_names
     shuffled = simulate("native", *frames, ("key",), how=how).select(names)
     order = [(name, "ascending") for name in names]

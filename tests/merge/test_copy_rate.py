@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.memory import LEAST_BYTES, ROUNDS, measure_copy
+from merge_bench.merge.memory import LEAST_BYTES, ROUNDS, measure_copy_speed
 
 TABLE = pa.table(
     {
@@ -47,7 +47,7 @@ def test_all_of_the_frames_is_copied_by_all_threads(threads: int) -> None:
     expected = b"".join(map(flat, frames))
     target, meeting = np.zeros(len(expected) + 100, np.uint8), Meeting()
     pool = ThreadPoolExecutor(threads) if threads > 1 else None
-    found = measure_copy(frames, target, pool, threads, meeting)
+    found = measure_copy_speed(frames, target, pool, threads, meeting)
     assert found is not None
     assert target[: len(expected)].tobytes() == expected
     assert not target[len(expected) :].any()
@@ -61,7 +61,7 @@ def test_all_of_the_frames_is_copied_by_all_threads(threads: int) -> None:
 def test_a_target_that_is_too_small_takes_what_fits() -> None:
     frame = Frame.from_arrow(TABLE)
     target = np.zeros(500, np.uint8)
-    found = measure_copy([frame], target, None, 1, lambda: None)
+    found = measure_copy_speed([frame], target, None, 1, lambda: None)
     assert found is not None
     assert found.bytes % 1000 == 0
     assert target.tobytes() == flat(frame)[:500]
@@ -71,5 +71,5 @@ def test_a_target_that_is_too_small_takes_what_fits() -> None:
 def test_a_worker_with_nothing_to_copy_meets_the_others_as_often(rows: int, room: int) -> None:
     table: Any = TABLE.select(["k"]).slice(0, rows)
     meeting = Meeting()
-    assert measure_copy([Frame.from_arrow(table)], np.zeros(room, np.uint8), None, 1, meeting) is None
+    assert measure_copy_speed([Frame.from_arrow(table)], np.zeros(room, np.uint8), None, 1, meeting) is None
     assert meeting.calls == 1 + ROUNDS

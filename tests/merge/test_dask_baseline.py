@@ -45,7 +45,9 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
     def submit() -> None:
         empty = dask_steps.empty_pandas_frames((fields, fields), plan)
         with client.as_current():
-            found.append(dask_steps.futures_of(client, client.persist(dask_steps.plan_dask_join(parts, empty, plan))))
+            found.append(
+                dask_steps.partition_futures(client, client.persist(dask_steps.plan_dask_join(parts, empty, plan)))
+            )
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()
@@ -84,5 +86,5 @@ def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     empty, _ = dask_steps.empty_pandas_frames((fields, fields), plan)
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
-        chunk = Frame.from_arrow(table).with_nullable({field.name: field.nullable for field in fields})
-        assert list(dask_steps.make_dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)
+        chunk = Frame.from_arrow(table).with_nullable_fields({field.name: field.nullable for field in fields})
+        assert list(dask_steps.make_side_dataframe((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)

@@ -59,7 +59,7 @@ def test_bytes_are_counted_as_arrow_stores_them() -> None:
 def test_validity_where_other_workers_need_it() -> None:
     flat = frame(pa.table({"a": [1, 2], "b": [1.0, None]}))
     assert [field.nullable for field in flat.fields] == [False, True]
-    wide = flat.with_nullable({"a": True, "b": True})
+    wide = flat.with_nullable_fields({"a": True, "b": True})
     assert [field.nullable for field in wide.fields] == [True, True]
     assert wide.columns[0].valid is not None
     assert bits(wide.to_arrow()) == bits(flat.to_arrow())
@@ -96,7 +96,7 @@ def test_columns_by_name() -> None:
 )
 def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> None:
     assert canonical_type(given_type, "c") == travels_as
-    assert make_field("c", travels_as, nullable=False).variable == pa.types.is_large_string(travels_as) | (
+    assert make_field("c", travels_as, nullable=False).has_variable_width == pa.types.is_large_string(travels_as) | (
         pa.types.is_large_binary(travels_as)
     )
 
@@ -118,7 +118,7 @@ def test_a_type_that_no_engine_can_merge_is_refused(kind: pa.DataType) -> None:
 
 
 def test_validity_is_read_from_the_frame() -> None:
-    flat = Frame.from_arrow(pa.table({"key": [1, 2]})).with_nullable({"key": True})
+    flat = Frame.from_arrow(pa.table({"key": [1, 2]})).with_nullable_fields({"key": True})
     assert flat.to_arrow().column("key").null_count == 0
     flat.columns[0].valid[1] = 0
     assert flat.to_arrow().column("key").to_pylist() == [1, None]

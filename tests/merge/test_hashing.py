@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.frame import BLOCK
-from merge_bench.merge.partition_loops import RowHasher, checksum
+from merge_bench.merge.partition_loops import RowHasher, frame_checksum
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, frame, kinds, random_table, seeds
 
@@ -98,9 +98,9 @@ EXPECTED = [plain_hash(0, ""), plain_hash(1, "a"), plain_hash(-1, "ü" * 9)]
 def test_checksum_knows_no_order(kinds: list[str], seed: int) -> None:
     table = random_table(90, kinds, seed)
     shuffled = table.take(np.random.default_rng(seed).permutation(90))
-    total = checksum(frame(table), table.column_names)
-    assert checksum(frame(shuffled), table.column_names) == total
-    halves = [checksum(frame(table.slice(*part)), table.column_names) for part in ((0, 31), (31, 59))]
+    total = frame_checksum(frame(table), table.column_names)
+    assert frame_checksum(frame(shuffled), table.column_names) == total
+    halves = [frame_checksum(frame(table.slice(*part)), table.column_names) for part in ((0, 31), (31, 59))]
     assert sum(halves) % 2**64 == total
     assert 0 <= total < 2**64
 
@@ -109,25 +109,25 @@ def test_checksum_knows_no_order(kinds: list[str], seed: int) -> None:
 def test_checksum_sees_a_row_lost_doubled_or_changed(kind: str) -> None:
     table = random_table(40, ["int64", kind], 7, nulls=False, distinct=1000)
     names = table.column_names
-    total = checksum(frame(table), names)
-    assert checksum(frame(table.slice(1)), names) != total
-    assert checksum(frame(pa.concat_tables([table, table.slice(3, 1)])), names) != total
+    total = frame_checksum(frame(table), names)
+    assert frame_checksum(frame(table.slice(1)), names) != total
+    assert frame_checksum(frame(pa.concat_tables([table, table.slice(3, 1)])), names) != total
     order = list(range(40))
     order[0], order[1] = 1, 0
     swapped = table.set_column(1, "c1", table["c1"].take(order))
     same = table["c1"][0].equals(table["c1"][1])
-    assert (checksum(frame(swapped), names) == total) == same
-    assert checksum(frame(table), names[::-1]) != total
+    assert (frame_checksum(frame(swapped), names) == total) == same
+    assert frame_checksum(frame(table), names[::-1]) != total
 
 
 def test_a_row_of_zeros_counts() -> None:
     one, two = ({"a": np.zeros(rows, np.int64)} for rows in (1, 2))
-    sums = [checksum(frame(pa.table(data)), ["a"]) for data in (one, two)]
+    sums = [frame_checksum(frame(pa.table(data)), ["a"]) for data in (one, two)]
     assert 0 not in sums
     assert sums[1] == 2 * sums[0] % 2**64
 
 
 def test_more_rows_than_a_block() -> None:
     table = pa.table({"a": np.arange(BLOCK + 77)})
-    parts = [checksum(frame(table.slice(*part)), ["a"]) for part in ((0, 5), (5, BLOCK + 72))]
-    assert checksum(frame(table), ["a"]) == sum(parts) % 2**64
+    parts = [frame_checksum(frame(table.slice(*part)), ["a"]) for part in ((0, 5), (5, BLOCK + 72))]
+    assert frame_checksum(frame(table), ["a"]) == sum(parts) % 2**64

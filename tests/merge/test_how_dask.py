@@ -15,7 +15,7 @@ from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import Distribution, sendable_sides
+from merge_bench.merge.plan import RowDistribution, broadcastable_sides
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
@@ -23,7 +23,7 @@ from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 JOINS = tuple(how for how in JoinKind if find_data_plane("dask").supports_join(how.value))
 
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
-WAYS: list[tuple[JoinKind, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
+WAYS: list[tuple[JoinKind, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *broadcastable_sides(how))]
 """Kinds of join, and the side that is sent whole; None: a shuffle."""
 FOR_DASK = {
     **{name: each for name, each in SOME_TABLES.items() if name not in ("how", "parts")},
@@ -35,16 +35,18 @@ def pieces(
     tables: Tables, keys: tuple[str, ...], how: JoinKind, sent: Side | None, workers: int, shuffle: str = "tasks"
 ) -> list[pa.Table]:
     """The partitions of Dask's own result, with the rows that are kept out of its merge."""
-    plan: Any = SimpleNamespace(engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=Distribution(sent))
+    plan: Any = SimpleNamespace(
+        engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=RowDistribution(sent)
+    )
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
     pairs = list(zip(*sides, strict=True))
-    parts: Any = [[dask.delayed(dask_steps.make_dask_frame)(pair, side, plan) for pair in pairs] for side in Side]
+    parts: Any = [[dask.delayed(dask_steps.make_side_dataframe)(pair, side, plan) for pair in pairs] for side in Side]
     alone: Any = []
-    if dask_steps.may_have_rows_without_key(fields, plan):
-        alone = [dask.delayed(dask_steps.result_rows_without_key)(*pair, plan) for pair in pairs]
+    if dask_steps.may_have_null_key_result(fields, plan):
+        alone = [dask.delayed(dask_steps.null_key_result_dataframe)(*pair, plan) for pair in pairs]
     result = dask_steps.plan_dask_join(parts, dask_steps.empty_pandas_frames(fields, plan), plan, alone)
-    return [dask_steps.result_table(part, fields, plan) for part in dask.compute(*result.to_delayed())]
+    return [dask_steps.partition_to_arrow(part, fields, plan) for part in dask.compute(*result.to_delayed())]
 
 
 def merged(tables: Tables, keys: tuple[str, ...], how: JoinKind, sent: Side | None, workers: int) -> pa.Table:

@@ -8,10 +8,10 @@ from typing import Any
 import numba as nb
 import pytest
 
-from merge_bench.merge.jit import compile_loop, inline_expression
+from merge_bench.merge.jit import compile_inline, compile_loop
 
 
-@pytest.mark.parametrize("decorate", [compile_loop, inline_expression])
+@pytest.mark.parametrize("decorate", [compile_loop, compile_inline])
 def test_loops_compile_without_a_folder_for_the_cache(decorate: Callable[[Any], Any]) -> None:
     made: dict[str, Any] = {}
     exec("def twice(number): return 2 * number", made)  # of no file, so numba finds no folder for it

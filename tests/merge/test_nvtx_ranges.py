@@ -7,7 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Frame
@@ -31,7 +31,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 def merger(name: str) -> Merger:
     """One worker, which exchanges nothing."""
     left, right = (Frame.from_arrow(pa.table({"key": [1, 2, 3], side: [4, 5, 6]})) for side in ("left", "right"))
-    engine = engine_class(name)(JoinShape(left.fields, right.fields, ("key",), 1, 0, 6))
+    engine = import_engine_class(name)(JoinShape(left.fields, right.fields, ("key",), 1, 0, 6))
     engine.load_chunks(left, right)
     return Merger(engine, QueueExchange(0, 1, abort=AbortFlag(), timeout=1.0), plan(workers=(1,)))
 

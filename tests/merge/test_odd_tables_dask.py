@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import find_data_plane
-from merge_bench.merge.plan import sendable_sides
+from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers.merge_cases import Tables
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_odd_tables import cells
@@ -59,7 +59,7 @@ def test_decimals_with_missing_values(kind: str, how: JoinKind) -> None:
 
 
 def test_every_name() -> None:
-    ways = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
+    ways = [(how, sent) for how in JOINS for sent in (None, *broadcastable_sides(how))]
     for first, (how, sent) in zip(NAMED, itertools.cycle(ways), strict=False):
         check(of_names(first), how, SHUFFLES[first % 2], sent)
 
@@ -68,5 +68,5 @@ def test_every_name() -> None:
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("how", JOINS)
 def test_the_whole_matrix(how: JoinKind, shuffle: str) -> None:
-    for (_, tables), sent in itertools.product(cells(), (None, *sendable_sides(how))):
+    for (_, tables), sent in itertools.product(cells(), (None, *broadcastable_sides(how))):
         check(tables, how, shuffle, sent)

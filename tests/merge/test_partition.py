@@ -20,8 +20,8 @@ from merge_bench.merge.partition import (
     PLAIN,
     WRITERS,
     BucketReader,
-    Layout,
     Parcel,
+    ParcelLayout,
     Partitioner,
     group_buckets,
     parcel_header_shape,
@@ -44,16 +44,16 @@ def split(
 ) -> list[Parcel]:
     partitioner = Partitioner(flat.fields, keys, workers=workers, buckets=buckets, threads=threads, stores=stores)
     if threads == 1:
-        return partitioner.split(flat, buffers or BufferPool())[0]
+        return partitioner.split_into_parcels(flat, buffers or BufferPool())[0]
     with ThreadPoolExecutor(threads) as pool:
-        return partitioner.split(flat, buffers or BufferPool(), pool)[0]
+        return partitioner.split_into_parcels(flat, buffers or BufferPool(), pool)[0]
 
 
 def received(flat: Frame, parcel: Parcel, buckets: int) -> Parcel:
     """What the other side makes of a header and bytes that crossed a network."""
     header = np.ascontiguousarray(parcel.layout.header).tobytes()
     counts = np.frombuffer(header, np.int64).reshape(parcel_header_shape(flat.fields, buckets))
-    layout = Layout.of(flat.fields, counts)
+    layout = ParcelLayout.from_header(flat.fields, counts)
     assert layout.starts == parcel.layout.starts
     assert layout.size == parcel.layout.size == parcel.data.nbytes
     data = np.full(layout.size + ALIGN, 0xAA, np.uint8)
@@ -68,7 +68,7 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
     for parcel in parcels:
         reader = BucketReader(flat.fields, [received(flat, parcel, buckets)])
         for bucket in range(buckets):
-            table = reader.rows_as_table(bucket, bucket + 1)
+            table = reader.read_buckets_as_table(bucket, bucket + 1)
             table.validate(full=True)
             tables.append(table)
     return tables
@@ -95,7 +95,9 @@ def test_parts_hold_what_one_parcel_holds(
     row = data.draw(st.integers(0, rows))
     partitioner = Partitioner(flat.fields, ["c0"], workers=workers, buckets=buckets, threads=threads, stores=stores)
     made = [
-        part for span in ((0, row), (row, rows)) for part in partitioner.split(flat, BufferPool(), rows=span, cuts=cuts)
+        part
+        for span in ((0, row), (row, rows))
+        for part in partitioner.split_into_parcels(flat, BufferPool(), row_range=span, bucket_edges=cuts)
     ]
     runs = list(itertools.pairwise(cuts))
     whole = split(flat, ["c0"], workers, buckets)
@@ -105,7 +107,9 @@ def test_parts_hold_what_one_parcel_holds(
             assert int(parcel.layout.header[0, first:last].sum()) == parcel.rows
         reader, uncut = (BucketReader(flat.fields, found) for found in (parcels, [whole[worker]]))
         for bucket in range(buckets):
-            assert bits(reader.rows_as_table(bucket, bucket + 1)) == bits(uncut.rows_as_table(bucket, bucket + 1))
+            assert bits(reader.read_buckets_as_table(bucket, bucket + 1)) == bits(
+                uncut.read_buckets_as_table(bucket, bucket + 1)
+            )
 
 
 @pytest.mark.slow
@@ -189,8 +193,8 @@ def test_plain_stores_and_whole_lines_write_the_same(
 class Filled(BufferPool):
     """Gives memory of known contents."""
 
-    def take(self, size: int) -> Bytes:
-        taken = super().take(size)
+    def take_bytes(self, size: int) -> Bytes:
+        taken = super().take_bytes(size)
         taken[:] = 0x5A
         return taken
 
@@ -232,7 +236,8 @@ def test_threads_give_the_same_parcels(threads: int, workers: int, stores: str) 
     for mine, theirs in zip(many, one, strict=True):
         assert np.array_equal(mine.layout.header, theirs.layout.header)
         ours, expected = (BucketReader(flat.fields, [parcel]) for parcel in (mine, theirs))
-        assert ours.rows_as_table(0, 7).equals(expected.rows_as_table(0, 7))  # rows keep the order of their chunk
+        # Rows keep the order of their chunk.
+    assert ours.read_buckets_as_table(0, 7).equals(expected.read_buckets_as_table(0, 7))
     assert sum(parcel.rows for parcel in many) == rows - table["key"].null_count
 
 
@@ -258,7 +263,7 @@ def test_all_rows_to_one_place() -> None:
     assert sorted(parcel.rows for parcel in parcels) == [0, 0, 0, 500]
     assert sum(np.count_nonzero(parcel.layout.header[0]) for parcel in parcels) == 1
     empty = next(parcel for parcel in parcels if not parcel.rows)
-    assert BucketReader(flat.fields, [empty]).rows_as_table(0, 16).num_rows == 0
+    assert BucketReader(flat.fields, [empty]).read_buckets_as_table(0, 16).num_rows == 0
     assert BucketReader(flat.fields, [empty]).parcels == []
 
 
@@ -287,9 +292,9 @@ def test_several_parcels_read_as_one_table() -> None:
     frames = [frame(table, nullable=True) for table in tables]
     parcels = [received(flat, split(flat, ["c0"], 2, 8)[1], 8) for flat in frames]
     reader = BucketReader(frames[0].fields, parcels)
-    whole, counts = reader.rows_as_table(0, 8), sum(parcel.layout.header[0] for parcel in parcels)
+    whole, counts = reader.read_buckets_as_table(0, 8), sum(parcel.layout.header[0] for parcel in parcels)
     assert whole.num_rows == sum(parcel.rows for parcel in parcels) == counts.sum()
-    pieces = [reader.rows_as_table(first, first + 2) for first in range(0, 8, 2)]
+    pieces = [reader.read_buckets_as_table(first, first + 2) for first in range(0, 8, 2)]
     assert multiset(pa.concat_tables(pieces)) == multiset(whole)
     assert [piece.num_rows for piece in pieces] == counts.reshape(4, 2).sum(axis=1).tolist()
 
@@ -301,8 +306,8 @@ def test_buffers_used_again_hold_nothing_stale() -> None:
     flats = [frame(table, nullable=True) for table in (first, second)]
     partitioner = Partitioner(flats[0].fields, ["c0"], workers=2, buckets=4)
     for flat, table in (*zip(flats, (first, second), strict=True), (flats[0], first)):
-        buffers.reset()
-        (parcels,) = partitioner.split(flat, buffers)
+        buffers.reset_pool()
+        (parcels,) = partitioner.split_into_parcels(flat, buffers)
         kept = table.filter(table["c0"].is_valid())
         assert sum((multiset(one) for one in by_bucket(flat, parcels, 4)), Counter()) == multiset(kept)
 
@@ -326,7 +331,7 @@ def test_bucket_groups_cover_every_bucket_once(left: list[int], right: Any, limi
 def reader_of(counts: list[int]) -> BucketReader:
     header = np.array([counts], np.int64)
     flat = frame(pa.table({"k": np.zeros(1, np.int64)}))
-    layout = Layout.of(flat.fields, header)
+    layout = ParcelLayout.from_header(flat.fields, header)
     return BucketReader(flat.fields, [Parcel(layout, np.zeros(layout.size, np.uint8))])
 
 
@@ -336,7 +341,7 @@ def test_rows_read_back_to_the_bit() -> None:
     table = pa.table({"k": np.arange(4), "v": strange})
     flat = frame(table)
     (parcel,) = split(flat, ["k"], 1, 1)
-    assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).rows_as_table(0, 1)) == bits(table)
+    assert bits(BucketReader(flat.fields, [received(flat, parcel, 1)]).read_buckets_as_table(0, 1)) == bits(table)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +354,7 @@ def test_keys_that_may_be_null_go_where_the_same_keys_without_nulls_go(kinds_of_
     flat = frame(random_table(rows, [*kinds_of_keys, "int64"], 3, distinct=100, nulls=False))
     keys = [f"c{number}" for number in range(len(kinds_of_keys))]
     assert all(column.valid is None for column in flat.columns)
-    other = flat.with_nullable({field.name: field.name == "c0" for field in flat.fields})
+    other = flat.with_nullable_fields({field.name: field.name == "c0" for field in flat.fields})
     ours, theirs = (by_bucket(each, split(each, keys, 3, 7), 7) for each in (flat, other))
     assert [multiset(table) for table in ours] == [multiset(table) for table in theirs]
     assert sum(table.num_rows > 0 for table in ours) > 1 or kinds_of_keys == ["bool"]

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.exchange.base import AbortFlag
@@ -52,7 +52,7 @@ def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_the_merger_is_the_one_of_the_plan() -> None:
     fields = Frame.from_arrow(pa.table({"key": [1]})).fields
-    engine = engine_class("polars")(JoinShape(fields, fields, ("key",), 2, 0, 2))
+    engine = import_engine_class("polars")(JoinShape(fields, fields, ("key",), 2, 0, 2))
     assert type(make_merger(engine, 0, plan(), AbortFlag())) is Merger
     assert type(make_merger(engine, 0, plan(pipeline="on"), AbortFlag())) is PipelinedMerger
 
@@ -71,14 +71,14 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:
     The other worker has no rows, so that this one has the result of its own.
     """
     frame = Frame.from_arrow(pa.table({"key": range(100)}))
-    engine = engine_class("native")(JoinShape(frame.fields, frame.fields, ("key",), 2, 0, 400_000_000))
+    engine = import_engine_class("native")(JoinShape(frame.fields, frame.fields, ("key",), 2, 0, 400_000_000))
     assert isinstance(engine, HostEngine)
     engine.load_chunks(frame, frame)
     exchange = Noted(0, 2)
     merger = PipelinedMerger(engine, exchange, plan(pipeline="on"))
-    before = engine.header_bytes(Side.LEFT)
+    before = engine.parcel_header_bytes(Side.LEFT)
     engine.use_parcel_writer(LINES, most_total_buckets([LINES]))
-    after = engine.header_bytes(Side.LEFT)
+    after = engine.parcel_header_bytes(Side.LEFT)
     assert after > before
     assert 0 < merger.merge().worker.result_rows < 100
     assert sum(size == after + 8 for _, size in exchange.messages) == len(engine.pieces)  # after a number of the piece

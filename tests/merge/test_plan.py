@@ -17,7 +17,7 @@ from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.partition import SLACK
-from merge_bench.merge.plan import PROCESS_BYTES, Distribution, Plan, check_memory_fits, synthetic_worker_bytes
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, RowDistribution, check_memory_fits, synthetic_worker_bytes
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import generate_chunks
 from merge_bench.merge.workload.tables import TableSide, TableSpec
@@ -115,7 +115,7 @@ def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: JoinKind, sent
     spec, workers = SyntheticSpec(200_000, 0.0, 3, payload_columns=4), 2
     rows = spec.rows // workers
     sides = [generate_chunks(spec, rank, workers, how)[:2] for rank in range(workers)]
-    rights = [right.only_columns(("key",)) for _, right in sides]
+    rights = [right.select_columns(("key",)) for _, right in sides]
     engines = engines_of("native", [left for left, _ in sides], rights, ("key",), how=how, sent=sent)
     for one in engines:
         one.begin_iteration()
@@ -124,7 +124,7 @@ def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: JoinKind, sent
     chunks = 2 * 8 * 5 + 2
     parcels = (8 * 5 + 8) * (1 + 1 / SLACK)
     result = 8 * 5 if how is JoinKind.ANTI else 0
-    found = need(rows, workers, 0.0, 4, how=how, distribution=Distribution(sent), pipeline=True)
+    found = need(rows, workers, 0.0, 4, how=how, distribution=RowDistribution(sent), pipeline=True)
     assert found - PROCESS_BYTES == pytest.approx(rows * (chunks + parcels + result) + received, rel=0.01)
 
 

@@ -153,13 +153,13 @@ def test_rows_without_a_match_stay_on_the_side_that_keeps_them(how: JoinKind) ->
     left, right = (many, few) if how is JoinKind.RIGHT else (few, many)
     engines = engines_of("native", chunks(left, 3), chunks(right, 3), ("key",), how=how)
     run_once(engines, filter_all)
-    received = [each.received_rows() for each in engines]
+    received = [each.received_row_counts() for each in engines]
     dropped, other = ("left", "right") if how is JoinKind.RIGHT else ("right", "left")
     assert sum(each[dropped] for each in received) < 300
     assert sum(each[other] for each in received) == 500 or how is JoinKind.SEMI
     kept_many = engines_of("native", chunks(right, 3), chunks(left, 3), ("key",), how=how)
     run_once(kept_many, filter_all)
-    rows = sum(each.received_rows()[other] for each in kept_many)
+    rows = sum(each.received_row_counts()[other] for each in kept_many)
     assert rows < 300 if how is JoinKind.SEMI else rows == 30_000
 
 
@@ -173,7 +173,7 @@ def test_every_engine_on_cpus(engine: str) -> None:
     for _ in range(3):
         run_once(engines, filter_all)
         assert multiset(result(engines)) == answer
-        received = [each.received_rows() for each in engines]
+        received = [each.received_row_counts() for each in engines]
         assert sum(each["right"] for each in received) < 300
         assert sum(each["left"] for each in received) < 1000
 
@@ -287,11 +287,11 @@ def test_few_other_keys_pass_the_bloom_filter() -> None:
     rng = np.random.default_rng(7)
     hashes = rng.integers(0, 2**64, 1 << 17, np.uint64)
     words = np.zeros((1 << 17) * runtime_filter.KEY_BITS // 64, np.uint64)
-    runtime_filter.insert_keys(hashes, words)
+    runtime_filter.insert_into_bloom_filter(hashes, words)
     marks = np.empty(1 << 17, np.uint8)
-    runtime_filter.mark_members(hashes, words, marks)
+    runtime_filter.mark_bloom_filter_members(hashes, words, marks)
     assert marks.all()
-    runtime_filter.mark_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
+    runtime_filter.mark_bloom_filter_members(rng.integers(0, 2**64, 1 << 17, np.uint64), words, marks)
     assert 0 < marks.mean() < 0.025
 
 

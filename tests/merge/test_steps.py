@@ -57,7 +57,7 @@ class Plugin:
 def happened(plugin: Plugin, count: int, *, verify: bool = False) -> list[str]:
     made: Any = plugin
     with contextlib.nullcontext() if plugin.failing is None else pytest.raises(RunFailed):
-        worker.run_iterations(made, 0, count, warmup=False, verify=verify, clock=lambda: plugin.now)
+        worker.run_iterations_on_plugin(made, 0, count, warmup=False, verify=verify, clock=lambda: plugin.now)
     return plugin.happened
 
 
@@ -101,7 +101,7 @@ plugin = worker.MergeWorker()
 plugin.state, plugin.children, plugin.abort = None, {}, AbortFlag()
 if sys.argv[1] == "frozen":
     gc.freeze()
-plugin.freeze_libraries()
+plugin.freeze_garbage_collector()
 during = gc.get_freeze_count()
 worker.release_launch(plugin)
 print(during > 10_000, gc.get_freeze_count() > 0)

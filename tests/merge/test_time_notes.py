@@ -12,8 +12,8 @@ from merge_bench.campaign import recording
 from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, largest_timeline_share
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
-from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.worker import NoteCost, WorkerTimelines
+from merge_bench.merge.time_notes import TimelineKeeper, TimelineNotes, measure_note_seconds
+from merge_bench.merge.worker import TimelineCost, WorkerTimelines
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import Batch, Span, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
@@ -25,14 +25,14 @@ def spans(count: int) -> WorkerTimeline:
 
 
 def test_a_batch_lasts_from_its_first_message_posted_to_its_last_one_complete() -> None:
-    notes = TimeNotes()
-    notes.begin_message((1, 2, False), 10.0, 100)
-    notes.begin_message((1, 2, False), 11.0, 50)
-    notes.begin_message((1, 2, True), 10.5, 7)
-    notes.end_message((1, 2, False), 12.0)
-    notes.end_message((1, 2, True), 12.5)
-    notes.end_message((1, 2, False), 14.0)
-    found = notes.timeline(3, ["left", "right"])
+    notes = TimelineNotes()
+    notes.note_message_posted((1, 2, False), 10.0, 100)
+    notes.note_message_posted((1, 2, False), 11.0, 50)
+    notes.note_message_posted((1, 2, True), 10.5, 7)
+    notes.note_message_completed((1, 2, False), 12.0)
+    notes.note_message_completed((1, 2, True), 12.5)
+    notes.note_message_completed((1, 2, False), 14.0)
+    found = notes.make_timeline(3, ["left", "right"])
     same: dict[str, Any] = {"side": "right", "piece": 1, "peer": 2}
     assert found.batches == [
         Batch(**same, received=False, bytes=150, begin=10.0, end=14.0),
@@ -42,7 +42,7 @@ def test_a_batch_lasts_from_its_first_message_posted_to_its_last_one_complete() 
 
 
 def test_a_note_costs_less_than_a_message() -> None:
-    assert 0 < note_seconds() < 100e-6
+    assert 0 < measure_note_seconds() < 100e-6
 
 
 class Clock:
@@ -59,12 +59,12 @@ class Clock:
 
 def test_a_trial_that_was_interrupted_does_not_count() -> None:
     interrupted = Clock(100, 1800)
-    assert note_seconds(interrupted) == pytest.approx(note_seconds(Clock()), rel=1e-6)
+    assert measure_note_seconds(interrupted) == pytest.approx(measure_note_seconds(Clock()), rel=1e-6)
     assert interrupted.now > 2e-2
 
 
 def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
-    kept = KeptTimelines(workers=2, most=200)
+    kept = TimelineKeeper(workers=2, most=200)
     for index in range(50):
         if kept.wants_iteration(index):
             kept.keep_iteration(index, spans(10))
@@ -73,7 +73,7 @@ def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
 
 
 def test_an_iteration_with_too_many_events_is_not_kept() -> None:
-    kept = KeptTimelines(workers=4, most=100)
+    kept = TimelineKeeper(workers=4, most=100)
     kept.keep_iteration(0, spans(26))
     assert not kept.iterations
     kept.keep_iteration(0, spans(25))
@@ -81,11 +81,11 @@ def test_an_iteration_with_too_many_events_is_not_kept() -> None:
 
 
 def test_rounds_of_the_link_measurement_count_as_events() -> None:
-    kept = KeptTimelines(workers=1, most=100)
+    kept = TimelineKeeper(workers=1, most=100)
     for index in range(10):
         kept.keep_iteration(index, spans(10))
     for _ in range(20):
-        kept.keep_round(spans(1))
+        kept.keep_link_round(spans(1))
     assert len(kept.rounds) == 20
     assert sum(each.events for each in [*kept.iterations.values(), *kept.rounds]) <= 100
     assert list(kept.iterations) == [0, 2, 4, 6, 8]
@@ -111,8 +111,8 @@ def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
     assert line.events == 3 * kept
 
 
-def cost(share: float) -> NoteCost:
-    return NoteCost(notes=100, note_seconds=1e-6, iteration_seconds=100e-6 / share)
+def cost(share: float) -> TimelineCost:
+    return TimelineCost(notes=100, note_seconds=1e-6, iteration_seconds=100e-6 / share)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,17 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(most: float, kept: list
 
     plugin.merger.merge, plugin.merger.piece_sides = merge, []
     plugin.launch_state = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
-    found = worker.run_iterations(
-        plugin, 0, 3, warmup=False, verify=False, timeline=most, note_cost=lambda: 1e-6, clock=lambda: plugin.now
+    found = worker.run_iterations_on_plugin(
+        plugin,
+        0,
+        3,
+        warmup=False,
+        verify=False,
+        timeline_share=most,
+        measure_note_cost=lambda: 1e-6,
+        clock=lambda: plugin.now,
     )
-    assert found == NoteCost(99, 1e-6, 0.005)
+    assert found == TimelineCost(99, 1e-6, 0.005)
     assert noted == [True, True, kept is not None]
     assert (plugin.launch_state.timelines and list(plugin.launch_state.timelines.iterations)) == kept
     assert plugin.merger.notes is None

@@ -13,7 +13,7 @@ import pytest
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import Partitioner
 from merge_bench.merge.workload import SyntheticSpec, synthetic
-from merge_bench.merge.workload.synthetic import parcel_bytes
+from merge_bench.merge.workload.synthetic import synthetic_parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import (
     BLANK,
     PERIOD,
@@ -38,7 +38,10 @@ from merge_bench.records.writer import CampaignWriter
 def sizes_of_a_partition(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], ...]:
     """Bytes of the parcels that a merge makes of each frame."""
     frames = synthetic.generate_chunks(spec, rank, workers)[:2]
-    made = [Partitioner(frame.fields, ("key",), workers, buckets=5).split(frame, BufferPool())[0] for frame in frames]
+    made = [
+        Partitioner(frame.fields, ("key",), workers, buckets=5).split_into_parcels(frame, BufferPool())[0]
+        for frame in frames
+    ]
     return tuple([len(parcel.data) for parcel in parcels] for parcels in made)
 
 
@@ -46,12 +49,12 @@ def sizes_of_a_partition(spec: SyntheticSpec, rank: int, workers: int) -> tuple[
 def test_parcels_have_the_sizes_that_a_partition_makes(rows: int, workers: int, zipf: float, columns: int) -> None:
     spec = SyntheticSpec(rows, 0.3, 7, columns, zipf)
     for rank in range(workers):
-        assert parcel_bytes(spec, rank, workers) == sizes_of_a_partition(spec, rank, workers)
+        assert synthetic_parcel_bytes(spec, rank, workers) == sizes_of_a_partition(spec, rank, workers)
 
 
 def test_the_keys_of_a_chunk_that_is_longer_than_a_block_are_counted_block_by_block() -> None:
     spec = SyntheticSpec(2 * synthetic.BLOCK_ROWS + 10, 0.3, 7)
-    assert parcel_bytes(spec, 1, 2) == sizes_of_a_partition(spec, 1, 2)
+    assert synthetic_parcel_bytes(spec, 1, 2) == sizes_of_a_partition(spec, 1, 2)
 
 
 @pytest.mark.parametrize("size", [1, PERIOD - 1, PERIOD, 3 * PERIOD + 17])

@@ -62,8 +62,8 @@ def steps() -> dict[str, Callable[[], object]]:
 
         return {"set_up_pool": lambda: vars(cudf)["set_up_pool"](None), "CudfEngine": engine}
     return {
-        "inspect": gpu_memory.inspect_gpu_memory, "set_up_pool": gpu_memory.set_up_pool, "CudfEngine": engine,
-        "allocate": lambda: gpu_memory.allocate_buffers([1000]),
+        "inspect": gpu_memory.inspect_gpu_memory, "set_up_pool": gpu_memory.set_up_memory_pool, "CudfEngine": engine,
+        "allocate": lambda: gpu_memory.allocate_device_buffers([1000]),
     }  # fmt: skip
 
 

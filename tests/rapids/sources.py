@@ -22,7 +22,7 @@ DECLARED = {
         "to_host.table": "pylibcudf.table.Table",
     },
     "benchmarks/on_gpu/programs/libcudf_partition.py": {"verify.found": "pylibcudf.table.Table"},
-    "merge_bench/merge/exchange/dask.py": {"result_table.frame": "cudf.core.dataframe.DataFrame"},
+    "merge_bench/merge/exchange/dask.py": {"partition_to_arrow.frame": "cudf.core.dataframe.DataFrame"},
     "tests/gpu/test_cudf_engine.py": {
         "copy_on_device.source": "rmm.pylibrmm.device_buffer.DeviceBuffer",
         "copy_on_device.target": "rmm.pylibrmm.device_buffer.DeviceBuffer",

@@ -76,10 +76,10 @@ def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> 
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("merge/engines/gpu_memory.py", "    bind_context()\n", ""),
+        ("merge/engines/gpu_memory.py", "    bind_cuda_context()\n", ""),
         (
             "merge/engines/gpu_memory.py",
-            '_check_driver_call("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))',
+            '_checked_driver_result("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))',
             "context",
         ),
     ],

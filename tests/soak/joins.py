@@ -12,7 +12,7 @@ from collections import Counter
 import click
 
 from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.plan import Distribution
+from merge_bench.merge.plan import RowDistribution
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
 from tests.merge.engines import test_how
@@ -35,7 +35,7 @@ def check_some(rng: random.Random, found: Counter[str]) -> None:
         found.update(f"{way[0].value} {each} ucx pipeline=False broadcast" for each in test_broadcast.ENGINES)
     for how, sent in rng.sample(test_how_dask.WAYS, 2):
         test_how_dask.check_random(*made(60), (how, sent))
-        found[f"{how.value} pandas dask pipeline=False {Distribution(sent).name}"] += 1
+        found[f"{how.value} pandas dask pipeline=False {RowDistribution(sent).distribution_name}"] += 1
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
 from merge_bench.errors import RunFailed
-from merge_bench.merge.engines.gpu_memory import set_up_pool
+from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
 from merge_bench.merge.workload import KEY
 
 
@@ -36,4 +36,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    run(measure, set_up_pool)
+    run(measure, set_up_memory_pool)

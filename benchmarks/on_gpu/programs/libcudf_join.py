@@ -12,7 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.on_gpu.programs.rows import SKEW, Problem, absent, report, run, timed
-from merge_bench.merge.engines.gpu_memory import load_rapids, process_stream, set_up_pool, synchronize
+from merge_bench.merge.engines.gpu_memory import (
+    load_rapids,
+    process_cuda_stream,
+    set_up_memory_pool,
+    synchronize_stream,
+)
 from merge_bench.merge.frame import Frame
 
 NAMES = ("key", "left_payload_0", "right_payload_0")
@@ -21,8 +26,8 @@ NAMES = ("key", "left_payload_0", "right_payload_0")
 def on_device(frame: Frame) -> Any:
     """The columns in device memory, as a table of libcudf."""
     plc, _ = load_rapids()
-    table = plc.Table.from_arrow(frame.to_arrow(), stream=process_stream())
-    synchronize()
+    table = plc.Table.from_arrow(frame.to_arrow(), stream=process_cuda_stream())
+    synchronize_stream()
     return table
 
 
@@ -37,9 +42,9 @@ def join(left: Any, right: Any, *, swapped: bool) -> tuple[Any, Any]:
     plc, _ = load_rapids()
     unequal = plc.types.NullEquality.UNEQUAL
     if swapped:
-        right_map, left_map = plc.join.inner_join(right, left, unequal, stream=process_stream())
+        right_map, left_map = plc.join.inner_join(right, left, unequal, stream=process_cuda_stream())
     else:
-        left_map, right_map = plc.join.inner_join(left, right, unequal, stream=process_stream())
+        left_map, right_map = plc.join.inner_join(left, right, unequal, stream=process_cuda_stream())
     return left_map, right_map
 
 
@@ -47,14 +52,14 @@ def gather(left: Any, right: Any, left_map: Any, right_map: Any) -> Any:
     """The result: the left columns and the right payload of these rows."""
     plc, _ = load_rapids()
     copying, policy = plc.copying, plc.copying.OutOfBoundsPolicy.DONT_CHECK
-    ours = copying.gather(left, left_map, policy, stream=process_stream())
-    theirs = copying.gather(plc.Table([right.columns()[1]]), right_map, policy, stream=process_stream())
+    ours = copying.gather(left, left_map, policy, stream=process_cuda_stream())
+    theirs = copying.gather(plc.Table([right.columns()[1]]), right_map, policy, stream=process_cuda_stream())
     return plc.Table([*ours.columns(), *theirs.columns()])
 
 
 def to_host(table: Any) -> pa.Table:
     """The result in host memory."""
-    columns: pa.Table = table.to_arrow(list(NAMES), stream=process_stream())
+    columns: pa.Table = table.to_arrow(list(NAMES), stream=process_cuda_stream())
     return columns
 
 
@@ -74,7 +79,7 @@ def measure(rows: int) -> None:
 
             built = "left" if swapped else "right"
             name = f"inner_join, {built} table built, {'skew zipf:' + format(skew, 'g') if skew else 'no skew'}"
-            of_keys, whole = timed(match, synchronize), timed(merge, synchronize)
+            of_keys, whole = timed(match, synchronize_stream), timed(merge, synchronize_stream)
             problem.verify([to_host(merge())])
             more = {"built": built, "zipf": skew, "result_rows": problem.rows, "verified": True}
             report(name, rows, of_keys, **more)
@@ -88,4 +93,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    run(measure, set_up_pool)
+    run(measure, set_up_memory_pool)

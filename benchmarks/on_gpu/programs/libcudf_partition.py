@@ -11,7 +11,12 @@ from benchmarks.on_gpu.programs.libcudf_join import on_device
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
 from merge_bench.errors import WrongResult
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import load_rapids, process_stream, set_up_pool, synchronize
+from merge_bench.merge.engines.gpu_memory import (
+    load_rapids,
+    process_cuda_stream,
+    set_up_memory_pool,
+    synchronize_stream,
+)
 
 PARTS = (2, 32, 64)
 
@@ -19,7 +24,9 @@ PARTS = (2, 32, 64)
 def split(table: Any, parts: int) -> tuple[Any, list[int]]:
     """The rows in the order of their parts, and where each part begins."""
     plc, _ = load_rapids()
-    found, offsets = plc.partitioning.hash_partition(table, [0], parts, seed=PARTITION_SEED, stream=process_stream())
+    found, offsets = plc.partitioning.hash_partition(
+        table, [0], parts, seed=PARTITION_SEED, stream=process_cuda_stream()
+    )
     return found, [int(offset) for offset in offsets]
 
 
@@ -31,7 +38,7 @@ def verify(problem: Problem, found: Any, offsets: list[int], parts: int) -> None
     WrongResult
         If not.
     """
-    host = found.to_arrow(["key", "payload"], stream=process_stream())
+    host = found.to_arrow(["key", "payload"], stream=process_cuda_stream())
     numbers = host.column("payload").to_numpy()
     keys = problem.left.columns[0].values.view(np.int64)
     rows = problem.spec.rows
@@ -54,11 +61,11 @@ def measure(rows: int) -> None:
         def partition(parts: int = parts) -> tuple[Any, list[int]]:
             return split(table, parts)
 
-        walls = timed(partition, synchronize)
+        walls = timed(partition, synchronize_stream)
         verify(problem, *partition(), parts)
         moved = 2 * rows * problem.spec.bytes_per_row
         report(f"hash_partition, {parts} parts", rows, walls, parts=parts, bytes_read_and_written=moved, verified=True)
 
 
 if __name__ == "__main__":
-    run(measure, set_up_pool)
+    run(measure, set_up_memory_pool)

@@ -71,4 +71,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    run(measure, gpu_memory.bind_context)
+    run(measure, gpu_memory.bind_cuda_context)

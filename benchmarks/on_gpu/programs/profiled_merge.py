@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.on_gpu.programs.rows import Problem, run
 from merge_bench.errors import RunFailed
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinShape
-from merge_bench.merge.engines.gpu_memory import set_up_pool
+from merge_bench.merge.engines.gpu_memory import set_up_memory_pool
 from merge_bench.merge.workload import KEY
 
 POOL_BYTES = 16 << 30  # not the whole GPU: the profiler keeps copies of what kernels overwrite
@@ -25,13 +25,13 @@ def measure(rows: int) -> None:
 
     problem = Problem.of(rows)
     shape = JoinShape(problem.left.fields, problem.right.fields, (KEY,), 1, 0, 2 * rows)
-    engine: Any = engine_class("cudf")(shape)
+    engine: Any = import_engine_class("cudf")(shape)
     engine.load_chunks(problem.left, problem.right)
 
     def iterate() -> int:
         engine.begin_iteration()
         engine.partition_chunks()
-        return int(engine.join())
+        return int(engine.join_received_rows())
 
     iterate()
     (status,) = runtime.cudaProfilerStart()
@@ -44,4 +44,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    run(measure, functools.partial(set_up_pool, POOL_BYTES))
+    run(measure, functools.partial(set_up_memory_pool, POOL_BYTES))

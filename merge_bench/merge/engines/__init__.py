@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDescription:
-    """What an engine is and can do, as its file in this folder declares."""
+    """The properties of an engine (name, packages, memory, abilities), as its file in this folder declares them."""
 
     name: str  # in `--engine`, and of its file
     help: str  # what it is, in one line of the command's help
@@ -67,38 +67,46 @@ def describe_engine(name: str) -> EngineDescription:
     raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(engine_names())}")
 
 
-def first_engine(*, device_memory: bool, dask: bool = False) -> EngineDescription:
-    """The first engine with rows in device memory, or in host memory; `dask`: only those with a Dask backend."""
+def default_engine(*, device_memory: bool, needs_dask: bool = False) -> EngineDescription:
+    """Return the first engine whose rows are in device memory, or else in host memory.
+
+    `needs_dask`: that has a Dask backend.
+    """
     return next(
         engine
         for engine in engine_descriptions()
-        if engine.device_memory == device_memory and (engine.dask_backend is not None or not dask)
+        if engine.device_memory == device_memory and (engine.dask_backend is not None or not needs_dask)
     )
 
 
-def auto_engine(*, gpus: bool, dask: bool = False) -> EngineDescription:
-    """The engine that ``--engine auto`` selects: one on GPUs if there are `gpus` and it is installed."""
-    on_gpus = first_engine(device_memory=True, dask=dask)
-    return on_gpus if gpus and on_gpus.missing_package is None else first_engine(device_memory=False, dask=dask)
+def choose_auto_engine(*, has_gpus: bool, needs_dask: bool = False) -> EngineDescription:
+    """Return the engine that ``--engine auto`` selects: one on GPUs if possible, else a CPU engine."""
+    on_gpus = default_engine(device_memory=True, needs_dask=needs_dask)
+    return (
+        on_gpus
+        if has_gpus and on_gpus.missing_package is None
+        else default_engine(device_memory=False, needs_dask=needs_dask)
+    )
 
 
 def engine_choices() -> tuple[str, ...]:
-    """All values of ``--engine``: ``auto`` and the names of the engines."""
+    """Return all values of ``--engine``: ``auto`` and the names of the engines."""
     return ("auto", *engine_names())
 
 
-def engine_help() -> str:
-    """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
-    on_gpus, elsewhere = first_engine(device_memory=True), first_engine(device_memory=False)
+def engine_option_help() -> str:
+    """Return the help text of ``--engine``: the meaning of ``auto``, and a line about each engine."""
+    on_gpus, elsewhere = default_engine(device_memory=True), default_engine(device_memory=False)
     lines = "; ".join(f"{engine.name}: {engine.help}" for engine in engine_descriptions())
     auto = f"auto: {on_gpus.name} on GPUs, else {elsewhere.name}"
     return f"Library that partitions and joins on a worker; {auto}; {lines}."
 
 
-def engine_class(name: str) -> Callable[[JoinShape], Engine]:
+def import_engine_class(name: str) -> Callable[[JoinShape], Engine]:
     """Import the engine called `name` with its library, and return the engine's class.
 
-    Raises `UsageError` if its library is not installed here, and the class if it cannot work on this machine.
+    Raises `UsageError` if its library is not installed here. The class raises an error if it cannot work on this
+    machine.
     """
     description = describe_engine(name)
     if description.missing_package is not None:

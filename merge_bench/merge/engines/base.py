@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from merge_bench.merge.frame import Bytes, Field, Frame
-from merge_bench.merge.memory import CopyRounds
+from merge_bench.merge.memory import CopyMeasurement
 
 
 class Side(Enum):
@@ -20,8 +20,8 @@ class Side(Enum):
     RIGHT = "right"
 
     @property
-    def other(self) -> Side:
-        """The opposite side."""
+    def opposite(self) -> Side:
+        """The other side of the merge: right for left, and left for right."""
         return Side.RIGHT if self is Side.LEFT else Side.LEFT
 
 
@@ -51,17 +51,17 @@ class JoinKind(Enum):
 
     @property
     def has_right_columns(self) -> bool:
-        """Whether the result joins the columns of both sides, with a row for every two rows that match.
+        """Whether the result has the columns of both sides, with a row for each pair of matching rows.
 
-        Otherwise it has left columns only, and every left row once at most.
+        Otherwise (semi and anti join) it has left columns only, and each left row at most once.
         """
         return self not in (JoinKind.SEMI, JoinKind.ANTI)
 
     def output_fields(self, left: Sequence[Field], right: Sequence[Field], keys: Sequence[str]) -> tuple[Field, ...]:
-        """The fields of the result: all left ones, then the right ones that are no keys if it has right columns.
+        """Return the fields of the result: left ones, then right ones except keys, if the result has right columns.
 
-        A side's fields are nullable where rows of the other side are kept that it has no match for. The key of a row
-        that only the right side has is the right one.
+        Fields are nullable where the result keeps unmatched rows of the other side. A row that only the right side has
+        gets its key from the right side.
         """
         never_null = {field.name for field in right if field.name in keys and not field.nullable}
         ours = (
@@ -78,7 +78,7 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True)
 class JoinShape:
-    """The description of a join on which all workers agree before any row is sent: fields, keys, sizes."""
+    """The description of a join, the same on all workers but for the rank: fields, keys, row counts, join kind."""
 
     left: tuple[Field, ...]
     right: tuple[Field, ...]
@@ -103,14 +103,14 @@ class JoinShape:
         return [names.index(key) for key in self.keys]
 
     @property
-    def payload_positions(self) -> list[int]:
-        """The positions of the right columns that are no keys."""
+    def right_payload_positions(self) -> list[int]:
+        """The positions of the right columns that are not keys."""
         return [at for at, field in enumerate(self.right) if field.name not in self.keys]
 
     @property
-    def staying_side(self) -> Side | None:
-        """The side whose rows stay on their workers in a broadcast; None in a shuffle."""
-        return None if self.sent is None else self.sent.other
+    def stationary_side(self) -> Side | None:
+        """The side that is not sent in a broadcast, whose rows stay on their workers; None in a shuffle."""
+        return None if self.sent is None else self.sent.opposite
 
     @property
     def destination_count(self) -> int:
@@ -119,12 +119,12 @@ class JoinShape:
 
     @property
     def joined_rows_per_worker(self) -> int:
-        """The number of rows of both sides that a worker joins, if rows and keys are spread evenly."""
+        """The number of rows of both sides together that each worker joins, if rows and keys are spread evenly."""
         return self.sent_rows + -(-(self.rows - self.sent_rows) // self.workers)
 
     @property
     def output_fields(self) -> tuple[Field, ...]:
-        """The fields (columns) of the result."""
+        """The fields (columns) of the join's result."""
         return self.how.output_fields(self.left, self.right, self.keys)
 
 
@@ -134,7 +134,7 @@ WHOLE = -1
 
 @dataclass(frozen=True)
 class FramePiece:
-    """A part of a frame that a pipelined exchange sends by itself: the buckets of one part, or `WHOLE`."""
+    """A part of a frame that a pipelined exchange sends separately: the buckets of one part, or all (`WHOLE`)."""
 
     side: Side
     part: int
@@ -142,7 +142,7 @@ class FramePiece:
 
 @dataclass(frozen=True)
 class OutgoingParcel:
-    """A parcel for one worker: its `header` describes the layout of `data`, which is contiguous or `ByteRuns`."""
+    """A parcel (rows for one worker): `header` describes the layout of `data`, a contiguous buffer or `ByteRuns`."""
 
     header: Bytes
     data: Any
@@ -152,8 +152,8 @@ class Engine(Protocol):
     """The dataframe library of one worker, which partitions and joins its rows.
 
     An iteration calls `begin_iteration`, `partition_chunks`, then for one side after the other `make_receive_buffers`
-    with the headers that arrived and `reuse_sent_parcels` when its data has been exchanged, and at last `join`. The
-    result stays in memory until the next `begin_iteration`.
+    with the headers that arrived and `reuse_sent_parcel_memory` when its data has been exchanged, and at last
+    `join_received_rows`. The result stays in memory until the next `begin_iteration`.
     """
 
     name: ClassVar[str]
@@ -161,35 +161,39 @@ class Engine(Protocol):
     def load_chunks(self, left: Frame, right: Frame) -> None:
         """Store this worker's chunks of the left and the right frame, for all iterations."""
 
-    def header_bytes(self, side: Side) -> int:
-        """The length in bytes of every parcel header of a side, the same on all workers."""
+    def parcel_header_bytes(self, side: Side) -> int:
+        """Return the length in bytes of every parcel header of a side, the same on all workers."""
 
     def begin_iteration(self) -> None:
         """Free the result of the last iteration and prepare the buffers of the next one."""
 
     def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
-        """Split both chunks by the hash of their keys into a parcel for each worker, in rank order, itself included.
+        """Split both chunks by the hash of their keys into one parcel per worker (this one included), in rank order.
 
-        Of a side that is `JoinShape.sent` whole, all entries are the whole chunk; of the other side, all are empty.
+        In a broadcast every parcel of the side that is sent (`JoinShape.sent`) is the whole chunk; those of the other
+        side are empty.
         """
 
     def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Any]:
-        """Make a buffer for the parcel of each source rank, in the size that its header gives; `join` reads them."""
+        """Make a buffer for the parcel from each source rank, of the size that its header states.
 
-    def reuse_sent_parcels(self, side: Side) -> None:
-        """Use the memory of this side's parcels again, once all of them were sent."""
+        Returns them by rank.
+        """
 
-    def join(self) -> int:
-        """Join the rows that this worker received and kept; returns the number of result rows."""
+    def reuse_sent_parcel_memory(self, side: Side) -> None:
+        """Allow the engine to reuse the memory of one side's parcels, once all of them were sent."""
 
-    def received_rows(self) -> dict[str, int]:
-        """The number of rows of ``left`` and ``right`` that this worker had to join, its own included."""
+    def join_received_rows(self) -> int:
+        """Join the rows that this worker received with those that it kept; returns the number of result rows."""
+
+    def received_row_counts(self) -> dict[str, int]:
+        """Return how many rows of ``left`` and ``right`` this worker joins, its own included."""
 
     def result_tables(self) -> Iterator[pa.Table]:
-        """The rows of the result as Arrow tables in host memory, piece by piece, for verification."""
+        """Yield the rows of the result as Arrow tables in host memory, for verification."""
 
     def peak_device_bytes(self) -> int | None:
-        """The peak device memory of the engine, in bytes; None for engines in host memory."""
+        """Return the peak device memory of the engine, in bytes; None for engines in host memory."""
 
 
 AllGather: TypeAlias = Callable[[Bytes], list[Bytes]]
@@ -201,37 +205,41 @@ class FilteringEngine(Protocol):
     """An engine that can leave out rows before an iteration partitions them (`merge_bench.merge.runtime_filter`)."""
 
     def filter_rows(self, all_gather: AllGather) -> None:
-        """Leave out rows that can have no match, until the iteration ends. All workers call this at once."""
+        """Leave out rows that can have no match, for the rest of the iteration.
 
-
-@runtime_checkable
-class ParcelWritingEngine(Protocol):
-    """An engine that has several ways of writing rows into parcels (`merge_bench.merge.partition`)."""
-
-    def measure_parcel_writers(self) -> dict[str, float]:
-        """Measure how many nanoseconds the partition of a row takes, by way of writing parcels."""
-
-    def use_parcel_writer(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
-        """Set the way of writing parcels, ``plain`` or ``lines``, and the most buckets (`streams`) of all workers.
-
-        The arguments are the same on every worker but for the way. `l2_bytes`: the least L2 cache of their cores.
+        All workers have to call this at once.
         """
 
 
 @runtime_checkable
-class CopyingEngine(Protocol):
-    """An engine whose chunks lie in host memory (`merge_bench.merge.memory`)."""
+class ParcelWritingEngine(Protocol):
+    """An engine with two methods of writing rows into parcels, ``plain`` and ``lines`` (`merge/partition.py`)."""
 
-    def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
-        """Measure how fast the chunks are copied within host memory: bytes and seconds of each round."""
+    def measure_partition_ns_per_row(self) -> dict[str, float]:
+        """Measure the nanoseconds per row of partitioning, for each method of writing parcels."""
+
+    def use_parcel_writer(self, writer_name: str, most_total_buckets: int, l2_bytes: int | None = None) -> None:
+        """Set the method of writing parcels (``plain`` or ``lines``), and the most buckets of all workers together.
+
+        Only `writer_name` may differ between workers. `l2_bytes`: the smallest L2 cache of their cores; None if
+        unknown.
+        """
 
 
 @runtime_checkable
-class TableEngine(Engine, Protocol):
+class CopyMeasuringEngine(Protocol):
+    """An engine whose chunks are in host memory, so that the speed of memory copies can be measured with them."""
+
+    def measure_copy_speed(self, barrier: Callable[[], object]) -> CopyMeasurement | None:
+        """Measure how fast the chunks are copied in host memory: bytes and seconds per round; None without rows."""
+
+
+@runtime_checkable
+class TableExchangingEngine(Engine, Protocol):
     """An engine that exchanges rows with a data plane as tables of the engine's library (`TableExchange`).
 
     Instead of `partition_chunks` and `make_receive_buffers`, an iteration calls `chunk_tables` and, for each side,
-    `take_received_table`.
+    `set_received_table`.
     """
 
     shape: JoinShape
@@ -239,8 +247,8 @@ class TableEngine(Engine, Protocol):
     def chunk_tables(self) -> dict[Side, Any]:
         """The rows of both chunks that can have a match, as tables of the engine's library."""
 
-    def take_received_table(self, side: Side, table: Any) -> None:
-        """Set the rows of one side that `join` joins: all that this worker received and kept; None: no rows."""
+    def set_received_table(self, side: Side, table: Any) -> None:
+        """Set the rows of one side for `join_received_rows`, as a table of the engine's library; None: no rows."""
 
     def wait_for_device(self) -> None:
         """Wait until the GPU has finished all work of this engine."""
@@ -250,27 +258,27 @@ class TableEngine(Engine, Protocol):
 class PipelinedEngine(Engine, Protocol):
     """An engine that can join some rows while others are in flight.
 
-    Instead of `partition_chunks` and `join`, an iteration calls `partition_pieces`, which yields the pieces of `pieces`
-    in that order, as on all workers. `join_part` is called when all workers' pieces of a part, and all `WHOLE` ones,
-    have arrived.
+    Instead of `partition_chunks` and `join_received_rows`, an iteration calls `partition_pieces`, which yields the
+    `pieces` in their order, the same on all workers. `join_part` is called when all workers' pieces of a part, and all
+    `WHOLE` ones, have arrived.
     """
 
     @property
     def pieces(self) -> tuple[FramePiece, ...]:
-        """The pieces of both frames that are sent by themselves, in the order of sending."""
+        """The pieces of both frames that are sent separately, in the order of sending."""
 
     @property
-    def part_count(self) -> int:
-        """The number of parts in which the rows are joined, one after the other."""
+    def join_part_count(self) -> int:
+        """The number of parts (ranges of buckets) that are joined one after the other."""
 
     def partition_pieces(self) -> Iterator[list[OutgoingParcel]]:
-        """Partition both chunks; yields each piece as soon as it is made, as a parcel per worker in rank order."""
+        """Partition both chunks; yields each piece as soon as it is ready, as one parcel per worker in rank order."""
 
-    def make_receive_buffer(self, piece: FramePiece, source: int, header: Bytes) -> Any:
-        """Make a buffer for one piece from one source rank, in the size that its header gives."""
+    def make_receive_buffer(self, piece: FramePiece, source_rank: int, header: Bytes) -> Any:
+        """Make a buffer for one piece from one source rank, of the size that its header states."""
 
-    def join_part(self, part: int) -> None:
-        """Join the buckets of one part."""
+    def join_part(self, part_number: int) -> None:
+        """Join the buckets of one part of both frames, and add the rows to the result."""
 
-    def result_rows(self) -> int:
-        """The number of rows that the result has so far."""
+    def result_row_count(self) -> int:
+        """Return the number of rows of the result as far as it has been joined."""

@@ -26,7 +26,10 @@ ENGINE = EngineDescription(
 
 
 class DuckdbEngine(HostEngine):
-    """Joins groups of buckets with SQL, in an in-memory DuckDB of its own; `settings`: besides its threads."""
+    """Joins ranges of buckets with SQL in an in-memory DuckDB database.
+
+    `settings`: of that database, besides its threads.
+    """
 
     name = ENGINE.name
     join_rows = 1 << 19

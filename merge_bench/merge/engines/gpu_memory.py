@@ -24,21 +24,21 @@ _REMEDIES = {
 }
 
 
-def bind_context() -> None:
+def bind_cuda_context() -> None:
     """Make the CUDA context of this process's GPU current in the calling thread; may be called again.
 
     Call it in each thread before anything that uses the GPU: RMM, libcudf, or a UCX context that needs CUDA. Raises
     UsageError if there is no GPU, no driver, or a driver too old for the installed packages; RunFailed if there is a
     GPU, but CUDA refuses a context.
     """
-    driver = _load_driver()
-    _check_version(driver)
-    device = _check_driver_call("cuDeviceGet", *driver.cuDeviceGet(DEVICE))
-    context = _check_driver_call("cuDevicePrimaryCtxRetain", *driver.cuDevicePrimaryCtxRetain(device))
-    _check_driver_call("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))
+    driver = _load_cuda_driver()
+    _check_driver_version(driver)
+    device = _checked_driver_result("cuDeviceGet", *driver.cuDeviceGet(DEVICE))
+    context = _checked_driver_result("cuDevicePrimaryCtxRetain", *driver.cuDevicePrimaryCtxRetain(device))
+    _checked_driver_result("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))
 
 
-def _load_driver() -> Any:
+def _load_cuda_driver() -> Any:
     """Load CUDA's driver and initialize it; raises `UsageError` if there is none."""
     try:
         from cuda.bindings import driver
@@ -53,14 +53,14 @@ def _load_driver() -> Any:
     return driver
 
 
-def _check_version(driver: Any) -> None:
-    """Refuse a driver older than the packages' CUDA: it makes a context, but then RMM aborts the process."""
+def _check_driver_version(driver: Any) -> None:
+    """Raise `UsageError` for a driver older than the packages' CUDA, with which RMM would abort the process."""
     import cuda.bindings
 
     from merge_bench.config.installation import setup_command
 
     needed = int(cuda.bindings.__version__.partition(".")[0])
-    supported = _check_driver_call("cuDriverGetVersion", *driver.cuDriverGetVersion())
+    supported = _checked_driver_result("cuDriverGetVersion", *driver.cuDriverGetVersion())
     if supported // 1000 < needed:
         older = f", or the packages for CUDA 12: {setup_command('cu12')}" if supported // 1000 == 12 else ""
         raise UsageError(
@@ -69,17 +69,17 @@ def _check_version(driver: Any) -> None:
         )
 
 
-def _check_driver_call(call: str, status: Any, value: Any = None) -> Any:
-    """Return the value of a driver call; raises an error if its status says that it failed."""
+def _checked_driver_result(call_name: str, status: Any, value: Any = None) -> Any:
+    """Return the result of a call of CUDA's driver API; raises `RunFailed` if its status says that it failed."""
     if int(status) == 0:
         return value
     remedy = _REMEDIES.get(status.name, "run nvidia-smi to see the state of the GPU")
     refused = "CUDA cannot create a context on this worker's GPU"
-    raise RunFailed(f"{refused}: {call} returned {status.name} ({int(status)}); {remedy}")
+    raise RunFailed(f"{refused}: {call_name} returned {status.name} ({int(status)}); {remedy}")
 
 
 def _no_gpu_message(reason: str) -> str:
-    """A sentence that this process has no usable GPU, for this reason."""
+    """Return the sentence that this process has no usable GPU, with the reason."""
     return f"engine cudf needs an NVIDIA GPU, but CUDA finds none: {reason}"
 
 
@@ -88,8 +88,8 @@ POOL_ALIGN = 256
 
 
 @dataclass(frozen=True)
-class GpuMemory:
-    """The memory of one GPU in bytes: free, and in total."""
+class GpuMemoryUsage:
+    """The free and the total memory of one GPU, in bytes."""
 
     free: int
     total: int
@@ -122,59 +122,59 @@ class DeviceBytes:
         return DeviceBytes(self.ptr + start, max(stop - start, 0), self.owner)
 
 
-def allocate_buffers(sizes: Iterable[int]) -> list[DeviceBytes]:
+def allocate_device_buffers(sizes: Iterable[int]) -> list[DeviceBytes]:
     """Allocate device buffers of these sizes in bytes from the pool; UCX may use them at once."""
     _, rmm = load_rapids()
-    stream = process_stream()
+    stream = process_cuda_stream()
     buffers = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
     stream.synchronize()  # until then kernels in the stream may use the same memory
     return [DeviceBytes(memory.ptr, memory.size, memory) for memory in buffers]
 
 
 def copy_device_bytes(source: DeviceBytes, target: DeviceBytes) -> None:
-    """Start a copy on the stream, between two runs of device memory of the same length."""
+    """Start a copy on the CUDA stream between two pieces of device memory of the same length."""
     from rmm.pylibrmm.device_buffer import copy_device_to_ptr
 
     if source.size:
-        copy_device_to_ptr(source.ptr, target.ptr, source.size, process_stream())
+        copy_device_to_ptr(source.ptr, target.ptr, source.size, process_cuda_stream())
 
 
-def memory_resource() -> Any:
-    """The RMM resource from which this process allocates device memory: the pool, and what counts its use."""
+def rmm_memory_resource() -> Any:
+    """Return the RMM memory resource from which this process allocates device memory: the pool and its statistics."""
     _, rmm = load_rapids()
     return rmm.mr.get_current_device_resource()
 
 
-def synchronize() -> None:
-    """Wait until all work on this process's stream is done."""
-    process_stream().synchronize()
+def synchronize_stream() -> None:
+    """Wait until all work on this process's CUDA stream is done."""
+    process_cuda_stream().synchronize()
 
 
-def inspect_gpu_memory() -> GpuMemory | None:
+def inspect_gpu_memory() -> GpuMemoryUsage | None:
     """Read the free and the total memory of this process's GPU; None if the process has a pool already.
 
     Raises `UsageError` if there is no GPU, or other processes cannot open the memory that is set up.
     """
     _, rmm = load_rapids()
-    return None if _shareable_pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
+    return None if _shareable_pool(rmm) is not None else GpuMemoryUsage(*map(int, rmm.mr.available_device_memory()))
 
 
-def pool_bytes_per_worker(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
-    """The size in bytes of each worker's memory pool on one GPU.
+def pool_bytes_per_worker(pool_bytes: int | None, memories: Sequence[GpuMemoryUsage]) -> int:
+    """Return the size in bytes of each worker's memory pool on one GPU.
 
-    `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where
+    `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of the free memory if
     that is less. `memories`: of each worker, after all had a CUDA context and before any made a pool, so that the size
-    does not depend on who is first. Raises `UsageError` if the pools do not fit what is free.
+    does not depend on who is first. Raises `UsageError` if the pools do not fit the free memory.
     """
     free, total = min(each.free for each in memories), max(each.total for each in memories)
     size = pool_bytes or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(memories))
     size -= size % POOL_ALIGN
     if size * len(memories) > free:
-        raise _pool_too_large(size, len(memories), GpuMemory(free, total))
+        raise _pool_too_large_error(size, len(memories), GpuMemoryUsage(free, total))
     return size
 
 
-def set_up_pool(size: int | None = None) -> int:
+def set_up_memory_pool(size: int | None = None) -> int:
     """Make a pool for this process's device memory that other processes can open; returns its size in bytes.
 
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
@@ -189,18 +189,21 @@ def set_up_pool(size: int | None = None) -> int:
     existing_pool = _shareable_pool(rmm)
     if existing_pool is not None:
         return int(existing_pool.pool_size())
-    memory = GpuMemory(*map(int, rmm.mr.available_device_memory()))
+    memory = GpuMemoryUsage(*map(int, rmm.mr.available_device_memory()))
     size = pool_bytes_per_worker(size, [memory])
     try:
         pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size, maximum_pool_size=size)
     except (MemoryError, RuntimeError) as error:
-        raise _pool_too_large(size, 1, memory) from error
+        raise _pool_too_large_error(size, 1, memory) from error
     rmm.mr.set_current_device_resource(pool)
     return size
 
 
 def _shareable_pool(rmm: Any) -> Any:
-    """The pool of this process's device memory, if there is one; `UsageError` if it cannot be shared."""
+    """Return the RMM pool of this process, None if it has none.
+
+    Raises `UsageError` if its memory cannot be shared over CUDA IPC.
+    """
     resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):
@@ -215,8 +218,8 @@ def _shareable_pool(rmm: Any) -> Any:
     return pool
 
 
-def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
-    """The error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
+def _pool_too_large_error(size: int, count: int, memory: GpuMemoryUsage) -> UsageError:
+    """Make the error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
     pools = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{pools} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
@@ -226,18 +229,18 @@ def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
 
 
 @contextmanager
-def translate_library_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
-    """Turn exceptions of RAPIDS' libraries in the block into a `RunFailed` with one sentence."""
+def translate_rapids_errors(rank: int, activity: str, library: str = "") -> Iterator[None]:
+    """Turn exceptions of RAPIDS libraries in the block into a `RunFailed` that names rank and activity."""
     try:
         yield
     except MemoryError as error:
         raise RunFailed(
-            f"rank {rank} ran out of GPU memory while {doing}{library and f' for {library}'}; use a smaller --chunk,"
+            f"rank {rank} ran out of GPU memory while {activity}{library and f' for {library}'}; use a smaller --chunk,"
             " more workers or a larger --rmm-pool-size"
         ) from error
     except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
         failed = f"{library} failed on rank {rank}" if library else f"rank {rank} failed"
-        raise RunFailed(f"{failed} while {doing}: {first_message_line(error)}") from error
+        raise RunFailed(f"{failed} while {activity}: {first_message_line(error)}") from error
 
 
 def load_rapids() -> tuple[Any, Any]:
@@ -248,7 +251,7 @@ def load_rapids() -> tuple[Any, Any]:
     Raises `UsageError` if there is no GPU that CUDA can use here or a library cannot be loaded, `RunFailed` if CUDA
     refuses a context.
     """
-    bind_context()
+    bind_cuda_context()
     try:
         import pylibcudf
         import rmm
@@ -259,8 +262,8 @@ def load_rapids() -> tuple[Any, Any]:
 
 
 @functools.cache
-def process_stream() -> Any:
-    """The only CUDA stream of this process, for all its work and memory; call `load_rapids` first.
+def process_cuda_stream() -> Any:
+    """Return the only CUDA stream of this process, for all its work and memory; call `load_rapids` first.
 
     It is not the default stream, because there RMM waits for every buffer that libcudf hands over (`c_from_unique_ptr`
     in its device_buffer.pyx). It is non-blocking, so that work of others on the default stream does not hold it up.

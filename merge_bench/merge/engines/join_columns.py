@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
-from merge_bench.merge.engines.hash_join_loops import gather, gather_bytes, gather_offsets
+from merge_bench.merge.engines.hash_join_loops import gather_byte_strings, gather_offsets, gather_values
 from merge_bench.merge.frame import (
     BLOCK,
     Array,
@@ -25,20 +25,20 @@ from merge_bench.merge.frame import (
     Field,
     Frame,
     arrow_schema,
-    integer_type,
+    as_integer_type,
     reinterpret_column,
     storage_dtype,
 )
 from merge_bench.merge.memory import BufferPool
-from merge_bench.merge.partition_loops import RowHasher, is_plain_key
+from merge_bench.merge.partition_loops import RowHasher, can_hash_key_directly
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""
 
 
 @dataclass(frozen=True)
-class LibraryColumns:
-    """Both sides of a join and its result under the users' names, and under those that a library sees.
+class LibraryColumnMapping:
+    """The fields of both sides of a join and of its result, under the users' names and under a library's names.
 
     Key number i is ``k{i}`` on both sides, column number i of the left table ``l{i}``, of the right one ``r{i}``.
     """
@@ -49,55 +49,58 @@ class LibraryColumns:
     keys: tuple[str, ...]  # names of the keys, as a library sees them
 
     @staticmethod
-    def of(
+    def for_join(
         left: Sequence[Field],
         right: Sequence[Field],
         keys: Sequence[str],
         how: JoinKind,
-        storage: Storage = integer_type,
-    ) -> LibraryColumns:
-        """The columns of a join of tables with these fields and keys, for a library that needs `storage`."""
+        storage_type: Storage = as_integer_type,
+    ) -> LibraryColumnMapping:
+        """Make the mapping for a join of tables with these fields and keys.
+
+        `storage_type` gives the types that the library needs.
+        """
         numbers = dict(zip(keys, library_key_names(len(keys)), strict=True))
         sides = {
             side: tuple(
-                replace(field, name=numbers.get(field.name, f"{side.value[0]}{at}"), type=storage(field.type))
+                replace(field, name=numbers.get(field.name, f"{side.value[0]}{at}"), type=storage_type(field.type))
                 for at, field in enumerate(fields)
             )
             for side, fields in zip(Side, (left, right), strict=True)
         }
         ours, theirs = sides.values()
         names = tuple(numbers.values())
-        return LibraryColumns(
+        return LibraryColumnMapping(
             sides, how.output_fields(ours, theirs, names), how.output_fields(left, right, keys), names
         )
 
-    def to_library(self, side: Side, table: pa.Table) -> pa.Table:
+    def table_to_library(self, side: Side, table: pa.Table) -> pa.Table:
         """Convert rows of one side to the names and types of the library; only ``large_binary`` columns are copied."""
-        return _table_of_fields(table.columns, self.sides[side])
+        return _make_table_with_fields(table.columns, self.sides[side])
 
     def result_to_library(self, table: pa.Table) -> pa.Table:
         """Convert rows of the result from the users' names and types to those of the library."""
-        return _table_of_fields((table.column(field.name) for field in self.named), self.output)
+        return _make_table_with_fields((table.column(field.name) for field in self.named), self.output)
 
-    def from_library(self, table: pa.Table) -> pa.Table:
+    def result_from_library(self, table: pa.Table) -> pa.Table:
         """Convert a library's result to the users' names and types, in the order of the output fields."""
         columns = (table.column(field.name).cast(field.type) for field in self.output)
-        return _table_of_fields(columns, self.named)
+        return _make_table_with_fields(columns, self.named)
 
 
 def library_key_names(count: int) -> tuple[str, ...]:
-    """The names under which a library sees the first `count` keys."""
+    """Return the names of the first `count` key columns as a library gets them: ``k0``, ``k1``…."""
     return tuple(f"k{number}" for number in range(count))
 
 
-def _table_of_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
-    """A table of these columns under the names and types of `fields`, with the same bytes."""
-    arrays = [_reinterpret(column, field.type) for column, field in zip(columns, fields, strict=True)]
+def _make_table_with_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]) -> pa.Table:
+    """Make a table of these columns with the names and types of `fields`, without changing their bytes."""
+    arrays = [_reinterpret_as_type(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(fields))
 
 
-def _reinterpret(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """Convert a column to a type with the same bytes."""
+def _reinterpret_as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Convert a column to another type that has the same bytes."""
     held_type = column.type
     if held_type == arrow_type:
         return column
@@ -108,24 +111,30 @@ def _reinterpret(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Chunked
     return reinterpret_column(column, arrow_type)
 
 
-def text_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of `integer_type`, but bytes for text, because pandas cannot hash text that is not UTF-8."""
-    return pa.large_binary() if pa.types.is_large_string(arrow_type) else integer_type(arrow_type)
+def text_as_binary_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Return ``large_binary`` for text, else the `as_integer_type`.
+
+    pandas cannot hash text that is not UTF-8.
+    """
+    return pa.large_binary() if pa.types.is_large_string(arrow_type) else as_integer_type(arrow_type)
 
 
-def decimals_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of `integer_type`, but bytes for decimals: Dask makes objects of them, and fails if one is missing."""
-    return pa.large_binary() if pa.types.is_decimal(arrow_type) else integer_type(arrow_type)
+def decimal_as_binary_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Return ``large_binary`` for decimals, else what `as_integer_type` does.
+
+    Dask turns decimals into Python objects, and fails if one is missing.
+    """
+    return pa.large_binary() if pa.types.is_decimal(arrow_type) else as_integer_type(arrow_type)
 
 
 Rows = Sequence[tuple[Frame, Array]]
 """Chunks of one side, each with the numbers of some of its rows."""
 
 
-def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
-    """The numbers of the rows of a chunk that have a null or NaN among their keys."""
+def null_key_row_numbers(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
+    """Return the numbers of the rows of a chunk that have a null or NaN in a key column."""
     columns = [chunk.column(key) for key in keys]
-    if all(is_plain_key(*column) for column in columns):
+    if all(can_hash_key_directly(*column) for column in columns):
         return np.zeros(0, np.int32)
     hasher, parts = RowHasher(), []
     for start in range(0, chunk.rows, BLOCK):
@@ -134,57 +143,60 @@ def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]
     return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
 
 
-def unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
-    """Rows of the result for these rows of `side`, which have no match, in memory of `out`.
+def make_unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
+    """Make the result rows of rows of one side that have no match, with nulls for the other side's columns.
 
-    Where only left columns are in the result, these are its rows.
+    `rows`: chunks, each with row numbers. `out`: gives the memory.
     """
     count = sum(numbers.size for _, numbers in rows)
     names = [field.name for field in shape.fields(side)]
 
-    def column(field: Field) -> Column:
+    def output_column(field: Field) -> Column:
         if field.name in names:
             at = names.index(field.name)
-            return take_rows([(chunk.columns[at], numbers) for chunk, numbers in rows], out)
-        return null_column(field, count, out)
+            return gather_column_rows([(chunk.columns[at], numbers) for chunk, numbers in rows], out)
+        return make_null_column(field, count, out)
 
     output = shape.output_fields
-    return Frame(output, tuple(column(field) for field in output), count)
+    return Frame(output, tuple(output_column(field) for field in output), count)
 
 
-def null_column(field: Field, count: int, out: BufferPool) -> Column:
-    """A column of `count` nulls, in memory of `out`."""
-    valid = out.take(count)
+def make_null_column(field: Field, count: int, out: BufferPool) -> Column:
+    """Make a column of `count` nulls; `out` gives the memory."""
+    valid = out.take_bytes(count)
     valid[:] = 0
-    if field.variable:
-        offsets = out.take((count + 1) * 8).view(np.int64)
+    if field.has_variable_width:
+        offsets = out.take_bytes((count + 1) * 8).view(np.int64)
         offsets[:] = 0
-        return Column(out.take(0), offsets, valid)
-    values = out.take(count * field.width)
+        return Column(out.take_bytes(0), offsets, valid)
+    values = out.take_bytes(count * field.width)
     values[:] = 0
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
-def take_rows(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
-    """One column with the rows of these numbers of each source, one source after the other, in memory of `out`."""
-    edges = [0, *itertools.accumulate(rows.size for _, rows in sources)]
+def gather_column_rows(columns_and_rows: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
+    """Make one column of rows from several columns; each comes with its row numbers.
+
+    The rows follow one after the other, in memory from `out`.
+    """
+    edges = [0, *itertools.accumulate(rows.size for _, rows in columns_and_rows)]
     spans = list(itertools.pairwise(edges))
-    (kind, _), count = sources[0], edges[-1]
+    (kind, _), count = columns_and_rows[0], edges[-1]
     valid = None
     if kind.valid is not None:
-        valid = out.take(count)
-        for (column, rows), (first, last) in zip(sources, spans, strict=True):
-            gather(column.valid, rows, valid[first:last])
+        valid = out.take_bytes(count)
+        for (column, rows), (first, last) in zip(columns_and_rows, spans, strict=True):
+            gather_values(column.valid, rows, valid[first:last])
     if kind.offsets is not None:
-        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets = out.take_bytes((count + 1) * 8).view(np.int64)
         offsets[0] = 0
-        for (column, rows), (first, last) in zip(sources, spans, strict=True):
+        for (column, rows), (first, last) in zip(columns_and_rows, spans, strict=True):
             gather_offsets(column.offsets, rows, offsets[first : last + 1])
-        data = out.take(int(offsets[count]))
-        for (column, rows), (first, _) in zip(sources, spans, strict=True):
-            gather_bytes(column.values, column.offsets, rows, offsets[first:], data)
+        data = out.take_bytes(int(offsets[count]))
+        for (column, rows), (first, _) in zip(columns_and_rows, spans, strict=True):
+            gather_byte_strings(column.values, column.offsets, rows, offsets[first:], data)
         return Column(data, offsets, valid)
-    values = out.take(count * kind.values.itemsize).view(kind.values.dtype)
-    for (column, rows), (first, last) in zip(sources, spans, strict=True):
-        gather(column.values, rows, values[first:last])
+    values = out.take_bytes(count * kind.values.itemsize).view(kind.values.dtype)
+    for (column, rows), (first, last) in zip(columns_and_rows, spans, strict=True):
+        gather_values(column.values, rows, values[first:last])
     return Column(values, None, valid)

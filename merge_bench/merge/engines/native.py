@@ -26,10 +26,10 @@ import numpy as np
 from merge_bench.merge.engines import EngineDescription
 from merge_bench.merge.engines import hash_join_loops as loops
 from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
-from merge_bench.merge.engines.join_columns import take_rows, unmatched_result
+from merge_bench.merge.engines.join_columns import gather_column_rows, make_unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Frame, arrow_schema
-from merge_bench.merge.memory import ALIGN, BufferPool, aligned_bytes
+from merge_bench.merge.memory import ALIGN, BufferPool, allocate_aligned_bytes
 from merge_bench.merge.partition import RowReader
 from merge_bench.merge.partition_loops import RowHasher
 
@@ -45,22 +45,22 @@ ENGINE = EngineDescription(
 
 LOOKED_UP = 1 << 11  # rows at a time: their keys and candidates stay in the L1 cache
 
-_Table: TypeAlias = tuple[Any, Array, Array, Array, Array, Array]
+_HashTable: TypeAlias = tuple[Any, Array, Array, Array, Array, Array]
 """What loops look rows up in: the shift of hashes, heads, links and keys; and room for candidates and entries."""
 _MatchedChunk: TypeAlias = tuple[Frame, slice]
 """A chunk of right rows, and which of the pairs of rows found belong to it."""
 
 
-def chain_bits(rows: int) -> int:
-    """Bits of a slot number in the table of so many rows: a power of two above 1.25 × rows, at least 16 slots."""
+def hash_table_bits(rows: int) -> int:
+    """Return the number of bits of a slot number in a hash table: for more than 1.25 × rows slots, at least 16."""
     return max(4, int(1.25 * rows).bit_length())
 
 
 class BucketJoin:
-    """Joins bucket after bucket with the same scratch memory; for use by one thread.
+    """Joins bucket after bucket with the same scratch memory; only for use by one thread.
 
     The keys of `shape` are columns of one type on both sides, without nulls, and none is a float: values are equal
-    where their bytes are.
+    exactly if their bytes are.
     """
 
     def __init__(self, shape: JoinShape) -> None:
@@ -76,64 +76,67 @@ class BucketJoin:
         self._found: list[Array] = [np.zeros(0, np.int32)] * 2
         self._rooms: dict[str, Bytes] = {}
 
-    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """Join the left and right chunks of a bucket; yields the result in pieces, in memory of `out`."""
+    def join_chunks(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """Join the left and right chunks of a bucket; yields the result in pieces, in memory from `out`."""
         how = self._shape.how
         left_marks = (
-            self._cleared_marks(Side.LEFT, left) if how.keeps_unmatched_left or not how.has_right_columns else None
+            self._zeroed_row_marks(Side.LEFT, left) if how.keeps_unmatched_left or not how.has_right_columns else None
         )
-        right_marks = self._cleared_marks(Side.RIGHT, right) if how.keeps_unmatched_right else None
+        right_marks = self._zeroed_row_marks(Side.RIGHT, right) if how.keeps_unmatched_right else None
         if how.has_right_columns:
-            yield from self._join_pairs(left, right, out, left_marks, right_marks)
+            yield from self._join_matching_pairs(left, right, out, left_marks, right_marks)
         elif left_marks is not None:
-            self._mark_matched_left(left, right, left_marks)
+            self._mark_matched_left_rows(left, right, left_marks)
         if left_marks is not None:
-            yield from self._rows_without_match(Side.LEFT, left, left_marks, int(how is JoinKind.SEMI), out)
+            yield from self._one_sided_result(Side.LEFT, left, left_marks, int(how is JoinKind.SEMI), out)
         if right_marks is not None:
-            yield from self._rows_without_match(Side.RIGHT, right, right_marks, 0, out)
+            yield from self._one_sided_result(Side.RIGHT, right, right_marks, 0, out)
 
-    def _mark_matched_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
-        """Mark the left rows that have a match."""
+    def _mark_matched_left_rows(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
+        """Set the marks of the left rows that have a match among the right rows."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
-        table, compared = self._enter_rows(Side.RIGHT, right, rows), self._compared_columns(Side.RIGHT, right)
+        table, compared = (
+            self._build_hash_table(Side.RIGHT, right, rows),
+            self._key_columns_to_compare(Side.RIGHT, right),
+        )
         theirs, ours = (np.empty(LOOKED_UP, np.int32) for _ in range(2))
         first = 0
         for chunk in left:
-            words, chunk_marks = self.key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
+            words, chunk_marks = self.make_key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
             if not compared:
-                loops.mark_matches(words, *table, chunk_marks)
+                loops.mark_matching_rows(words, *table, chunk_marks)
             at = count = 0
             while compared and (count or at < chunk.rows):
-                pairs, at, count = loops.follow_links(words, at, count, *table, theirs, ours)
+                pairs, at, count = loops.find_next_pairs(words, at, count, *table, theirs, ours)
                 for column, place in compared:
-                    pairs = loops.keep_equal(column, chunk.columns[place], theirs[:pairs], ours[:pairs])
+                    pairs = loops.keep_equal_pairs(column, chunk.columns[place], theirs[:pairs], ours[:pairs])
                 loops.mark_rows(ours[:pairs], chunk_marks)
-                count = loops.keep_unmarked(self._candidates, self._entries, count, chunk_marks)
+                count = loops.drop_marked_candidates(self._candidates, self._entries, count, chunk_marks)
             first += chunk.rows
 
-    def _cleared_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
-        """A mark of 0 for each row of the chunks of a side."""
+    def _zeroed_row_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
+        """Return an array of zeros with one mark for each row of the chunks of a side."""
         marks = self._scratch_bytes(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
         marks[:] = 0
         return marks
 
-    def _rows_without_match(
-        self, side: Side, chunks: Sequence[Frame], marks: Bytes, wanted: int, out: BufferPool
+    def _one_sided_result(
+        self, side: Side, chunks: Sequence[Frame], marks: Bytes, mark: int, out: BufferPool
     ) -> Iterator[Frame]:
-        """Rows of the result for the rows of one side whose mark is `wanted`, with nulls beside them."""
+        """Yield the result rows of one side's rows with this mark, with nulls for the columns of the other side."""
         parts, first = [], 0
         for chunk in chunks:
             rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
-            size = loops.find_marked(marks[first : first + chunk.rows], wanted, rows)
+            size = loops.find_rows_by_mark(marks[first : first + chunk.rows], mark, rows)
             first += chunk.rows
             if size:
                 parts.append((chunk, rows[:size]))
         if parts:
-            yield unmatched_result(self._shape, side, parts, out)
+            yield make_unmatched_result(self._shape, side, parts, out)
 
-    def _join_pairs(
+    def _join_matching_pairs(
         self,
         left: Sequence[Frame],
         right: Sequence[Frame],
@@ -141,25 +144,28 @@ class BucketJoin:
         left_marks: Bytes | None,
         right_marks: Bytes | None,
     ) -> Iterator[Frame]:
-        """The pairs of matching rows, a piece at a time; the rows of a side that has marks are marked."""
+        """Yield the result rows of all pairs of matching rows, in pieces.
+
+        Matched rows are marked where marks are given.
+        """
         rows = sum(chunk.rows for chunk in left)
         if not rows:
             return
-        table, compared = self._enter_rows(Side.LEFT, left, rows), self._compared_columns(Side.LEFT, left)
-        lefts, rights = self._room_for_pairs(rows, right)
+        table, compared = self._build_hash_table(Side.LEFT, left, rows), self._key_columns_to_compare(Side.LEFT, left)
+        lefts, rights = self._row_number_buffers(rows, right)
         parts: list[_MatchedChunk] = []
         pairs = first = 0
         for chunk in right:
-            words = self.key_words(Side.RIGHT, chunk)
+            words = self.make_key_words(Side.RIGHT, chunk)
             at = count = 0
             while count or at < chunk.rows:
                 if pairs + count > lefts.size:
-                    yield self._make_piece(left, parts, lefts, rights, out)
+                    yield self._make_result_piece(left, parts, lefts, rights, out)
                     parts, pairs = [], 0
                 ours, theirs = lefts[pairs:], rights[pairs:]
-                size, at, count = loops.find_pairs(words, at, count, *table, ours, theirs)
+                size, at, count = loops.find_matching_pairs(words, at, count, *table, ours, theirs)
                 for column, place in compared:
-                    size = loops.keep_equal(column, chunk.columns[place], ours[:size], theirs[:size])
+                    size = loops.keep_equal_pairs(column, chunk.columns[place], ours[:size], theirs[:size])
                 if left_marks is not None:
                     loops.mark_rows(ours[:size], left_marks)
                 if right_marks is not None:
@@ -169,29 +175,34 @@ class BucketJoin:
                     pairs += size
             first += chunk.rows
         if parts:
-            yield self._make_piece(left, parts, lefts, rights, out)
+            yield self._make_result_piece(left, parts, lefts, rights, out)
 
-    def _enter_rows(self, side: Side, chunks: Sequence[Frame], rows: int) -> _Table:
-        """Enter the rows of one side into a hash table, and return it."""
-        bits = chain_bits(rows)
+    def _build_hash_table(self, side: Side, chunks: Sequence[Frame], row_count: int) -> _HashTable:
+        """Insert the rows of one side into a hash table, and return that table."""
+        bits = hash_table_bits(row_count)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
-        if self._entered.size < rows:
-            self._links, self._entered = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
+        if self._entered.size < row_count:
+            self._links, self._entered = np.empty(row_count, np.uint32), np.empty(row_count, np.uint64)
         self._heads[: 1 << bits] = 0
         shift, first = np.uint64(64 - bits), 0
         for chunk in chunks:
-            loops.build_chains(self.key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
+            loops.build_hash_chains(
+                self.make_key_words(side, chunk), first, shift, self._heads, self._links, self._entered
+            )
             first += chunk.rows
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
-    def _compared_columns(self, side: Side, chunks: Sequence[Frame]) -> list[tuple[Column, int]]:
-        """Key columns of the rows entered that a word is not enough for, each with its position on the other side."""
-        keys = zip(self._keys[side][self._compared], self._keys[side.other][self._compared], strict=True)
+    def _key_columns_to_compare(self, side: Side, chunks: Sequence[Frame]) -> list[tuple[Column, int]]:
+        """Return the key columns whose values must be compared, too, when 64-bit words are equal.
+
+        Each comes with the position of the key on the other side.
+        """
+        keys = zip(self._keys[side][self._compared], self._keys[side.opposite][self._compared], strict=True)
         return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
 
-    def key_words(self, side: Side, chunk: Frame) -> Array:
-        """The 64-bit words under which the rows of a chunk are entered or looked up; valid until the next call.
+    def make_key_words(self, side: Side, chunk: Frame) -> Array:
+        """Make the 64-bit words by which the rows of a chunk are inserted and looked up; valid until the next call.
 
         Rows with equal keys have equal words, and others may have. Where all keys have up to 8 bytes, rows that differ
         in the last key alone have different words: that key is not compared again.
@@ -204,7 +215,7 @@ class BucketJoin:
         if self._fixed:
             words = chunk.columns[keys[0]].values
             for at in keys[1:]:
-                loops.fold_key(words, chunk.columns[at].values, self._hashes[: chunk.rows])
+                loops.combine_key_column(words, chunk.columns[at].values, self._hashes[: chunk.rows])
                 words = self._hashes[: chunk.rows]
             return words
         columns = [(self._shape.fields(side)[at], replace(chunk.columns[at], valid=None)) for at in keys]
@@ -213,65 +224,82 @@ class BucketJoin:
             self._hashes[start : start + hashes.size] = hashes
         return self._hashes[: chunk.rows]
 
-    def _contiguous_column(self, chunks: Sequence[Frame], at: int, room: str) -> Column:
-        """A column as one chunk, which stays valid until the next column goes into the same `room`."""
-        columns = [chunk.columns[at] for chunk in chunks]
+    def _contiguous_column(self, chunks: Sequence[Frame], position: int, scratch_name: str) -> Column:
+        """Return a column of several chunks as one, valid until another one uses the same scratch memory."""
+        columns = [chunk.columns[position] for chunk in chunks]
         offsets = [column.offsets for column in columns if column.offsets is not None]
         valids = [column.valid for column in columns if column.valid is not None]
         return Column(
-            self._concatenate([column.values for column in columns], f"values of {room}"),
-            self._concatenate_offsets(offsets, f"offsets of {room}") if offsets else None,
-            self._concatenate(valids, f"validity of {room}") if valids else None,
+            self._concatenate_values([column.values for column in columns], f"values of {scratch_name}"),
+            self._concatenate_offsets(offsets, f"offsets of {scratch_name}") if offsets else None,
+            self._concatenate_values(valids, f"validity of {scratch_name}") if valids else None,
         )
 
-    def _concatenate(self, chunks: list[Array], name: str) -> Array:
-        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, out=self._room_for_chunks(name, chunks))
+    def _concatenate_values(self, arrays: list[Array], scratch_name: str) -> Array:
+        return (
+            arrays[0]
+            if len(arrays) == 1
+            else np.concatenate(arrays, out=self._scratch_for_arrays(scratch_name, arrays))
+        )
 
-    def _concatenate_offsets(self, chunks: list[Array], name: str) -> Array:
-        if len(chunks) == 1:
-            return chunks[0]
-        room, rows = self._room_for_chunks(name, chunks), 0
+    def _concatenate_offsets(self, arrays: list[Array], scratch_name: str) -> Array:
+        if len(arrays) == 1:
+            return arrays[0]
+        room, rows = self._scratch_for_arrays(scratch_name, arrays), 0
         room[0] = 0
-        for chunk in chunks:
+        for chunk in arrays:
             np.add(chunk[1:], room[rows], out=room[rows + 1 : rows + chunk.size])
             rows += chunk.size - 1
         return room[: rows + 1]
 
-    def _room_for_chunks(self, name: str, chunks: list[Array]) -> Array:
-        return self._scratch_bytes(name, sum(chunk.nbytes for chunk in chunks)).view(chunks[0].dtype)
+    def _scratch_for_arrays(self, scratch_name: str, arrays: list[Array]) -> Array:
+        return self._scratch_bytes(scratch_name, sum(chunk.nbytes for chunk in arrays)).view(arrays[0].dtype)
 
-    def _scratch_bytes(self, name: str, size: int) -> Bytes:
-        """Scratch memory of `size` bytes, the same for every call with this name."""
-        if name not in self._rooms or self._rooms[name].size < size:
-            self._rooms[name] = aligned_bytes(size)
-        return self._rooms[name][:size]
+    def _scratch_bytes(self, scratch_name: str, size: int) -> Bytes:
+        """Return scratch memory of `size` bytes, the same memory for every call with this name."""
+        if scratch_name not in self._rooms or self._rooms[scratch_name].size < size:
+            self._rooms[scratch_name] = allocate_aligned_bytes(size)
+        return self._rooms[scratch_name][:size]
 
-    def _room_for_pairs(self, rows: int, right: Sequence[Frame]) -> list[Array]:
-        """Two arrays for the left and the right row numbers of pairs of rows.
+    def _row_number_buffers(self, left_row_count: int, right: Sequence[Frame]) -> list[Array]:
+        """Return two arrays for the left and the right row numbers of pairs, reused by later calls.
 
-        There is room for as many pairs as either side has rows. So of n pairs with `rows` left rows, at most n / `rows`
-        times are the pieces made, and the left columns copied.
+        They have room for as many pairs as either side has rows. So for n pairs, pieces of the result are made, and
+        left columns copied, at most n / `left_row_count` times.
         """
-        size = max(rows, sum(chunk.rows for chunk in right))
+        size = max(left_row_count, sum(chunk.rows for chunk in right))
         self._found = [room if room.size >= size else np.empty(size, np.int32) for room in self._found]
         return self._found
 
-    def _make_piece(
-        self, left: Sequence[Frame], parts: Sequence[_MatchedChunk], lefts: Array, rights: Array, out: BufferPool
+    def _make_result_piece(
+        self,
+        left: Sequence[Frame],
+        matched_chunks: Sequence[_MatchedChunk],
+        left_rows: Array,
+        right_rows: Array,
+        out: BufferPool,
     ) -> Frame:
-        """The result rows of all `parts`, made by columns, because a copied left column stays in the cache so long."""
-        pairs = parts[-1][1].stop
+        """Make the result rows of all pairs found in these chunks.
+
+        They are made column by column, so that a left column stays in the cache.
+        """
+        pairs = matched_chunks[-1][1].stop
         keys = dict(zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True))
 
-        def right_column(at: int) -> Column:
-            return take_rows([(chunk.columns[at], rights[found]) for chunk, found in parts], out)
+        def right_column(position: int) -> Column:
+            return gather_column_rows(
+                [(chunk.columns[position], right_rows[found]) for chunk, found in matched_chunks], out
+            )
 
-        def left_column(at: int) -> Column:
-            if at in keys:  # from the right, where keys are read in order
-                return right_column(keys[at])
-            return take_rows([(self._contiguous_column(left, at, "payload"), lefts[:pairs])], out)
+        def left_column(position: int) -> Column:
+            if position in keys:  # from the right, where keys are read in order
+                return right_column(keys[position])
+            return gather_column_rows([(self._contiguous_column(left, position, "payload"), left_rows[:pairs])], out)
 
-        ours, theirs = map(left_column, range(len(self._shape.left))), map(right_column, self._shape.payload_positions)
+        ours, theirs = (
+            map(left_column, range(len(self._shape.left))),
+            map(right_column, self._shape.right_payload_positions),
+        )
         return Frame(self._output, (*ours, *theirs), pairs)
 
 
@@ -279,8 +307,8 @@ EXCHANGED = {JoinKind.INNER: JoinKind.INNER, JoinKind.LEFT: JoinKind.RIGHT}
 """Joins that look right rows up in a table of the left ones, and what they are with the sides exchanged."""
 
 
-class FewRightRowsJoin(BucketJoin):
-    """A `BucketJoin` of `EXCHANGED` that looks left rows up in a table of the right ones."""
+class SwappedSidesJoin(BucketJoin):
+    """A `BucketJoin` with the sides swapped: its hash table has the right rows, and left rows are looked up."""
 
     def __init__(self, shape: JoinShape) -> None:
         exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
@@ -288,24 +316,24 @@ class FewRightRowsJoin(BucketJoin):
         names = [field.name for field in exchanged.output_fields]
         self._fields, self._places = shape.output_fields, [names.index(field.name) for field in shape.output_fields]
 
-    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """The result of joining a block of left rows with all right ones, a piece at a time, in memory of `out`."""
-        for piece in super().join(right, left, out):
+    def join_chunks(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """Join a block of left rows with all right rows; yields the result in pieces, in memory from `out`."""
+        for piece in super().join_chunks(right, left, out):
             columns = tuple(piece.columns[at] for at in self._places)
             yield Frame(self._fields, columns, piece.rows)
 
 
-def needs_no_library(shape: JoinShape) -> bool:
-    """Whether compiled code can do this join: every key has one type on both sides, and none is a float.
+def can_join_natively(shape: JoinShape) -> bool:
+    """Whether the compiled join supports these keys: each has one type on both sides, and none is a float.
 
-    Such keys are equal if their bytes are. Floats are not: both zeros are one value, and a NaN equals nothing.
+    Such keys are equal exactly if their bytes are. Floats are not: 0.0 equals -0.0, and a NaN equals nothing.
     """
     keys = zip(*([shape.fields(side)[at] for at in shape.key_positions(side)] for side in Side), strict=True)
-    return all(left.type == right.type and not left.floating for left, right in keys)
+    return all(left.type == right.type and not left.is_floating for left, right in keys)
 
 
 class NativeEngine(PolarsEngine):
-    """A compiled hash join bucket by bucket; its result is written to memory that is used again."""
+    """A compiled hash join, bucket by bucket, whose result is written to reused memory."""
 
     name = ENGINE.name
     table_rows: ClassVar[int] = (1 << 24) - 2  # at most: a head has 24 bits for the row and 8 for tags
@@ -314,45 +342,47 @@ class NativeEngine(PolarsEngine):
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
         few_right = self._in_place and shape.sent is Side.RIGHT and shape.how in EXCHANGED
-        kind = FewRightRowsJoin if few_right else BucketJoin
+        kind = SwappedSidesJoin if few_right else BucketJoin
         # One for each thread: neither a join nor a pool of buffers may be used by two threads at once.
-        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if needs_no_library(shape) else []
+        self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if can_join_natively(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
     @staticmethod
-    def joins_with_polars(shape: JoinShape) -> bool:
-        """Whether a key is a float, or of two types."""
-        return not needs_no_library(shape)
+    def needs_polars(shape: JoinShape) -> bool:
+        """Whether a key is a float, or has different types on both sides."""
+        return not can_join_natively(shape)
 
-    def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Write the result into this memory first, each thread into its share of every run of bytes."""
+    def add_result_memory(self, buffers: Sequence[Bytes]) -> None:
+        """Use these buffers for the result first; each thread gets a share of every buffer."""
         for number, (_, out) in enumerate(self._joins):
-            shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in rooms]
-            out.lend([room[number * size :][:size] for room, size in zip(rooms, shares, strict=True)])
+            shares = [room.size // len(self._joins) // ALIGN * ALIGN for room in buffers]
+            out.add_lent_buffers([room[number * size :][:size] for room, size in zip(buffers, shares, strict=True)])
 
-    def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
+    def join_bucket_ranges(self, ranges: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
         if not self._joins:
-            return super().join_groups(groups, left, right)
-        all_groups = list(groups)
+            return super().join_bucket_ranges(ranges, left, right)
+        all_groups = list(ranges)
 
-        def join_share(thread: int) -> list[Any]:
+        def join_thread_share(thread: int) -> list[Any]:
             return list(self._join_on_thread(thread, all_groups[thread :: len(self._joins)], left, right))
 
         run = map if self._pool is None else self._pool.map
-        pieces = list(itertools.chain.from_iterable(run(join_share, range(len(self._joins)))))
+        pieces = list(itertools.chain.from_iterable(run(join_thread_share, range(len(self._joins)))))
         if not pieces and not self._results:
             pieces = [Frame.from_arrow(arrow_schema(self.shape.output_fields).empty_table())]
         return pieces
 
     def _join_on_thread(
-        self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
+        self, thread: int, ranges: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
-        """Join groups of buckets or blocks on one thread; returns the pieces of the result."""
+        """Join ranges of buckets or blocks on one thread; yields the pieces of the result."""
         join, out = self._joins[thread]
-        for first, last in groups:
-            chunks = left.rows_as_frames(first, last), right.rows_as_frames(first, last)
+        for first, last in ranges:
+            chunks = left.read_buckets_as_frames(first, last), right.read_buckets_as_frames(first, last)
             entered, _ = chunks if self.shape.how.has_right_columns else reversed(chunks)
             if sum(chunk.rows for chunk in entered) > self.table_rows:
-                yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
+                yield self.join_with_library(
+                    left.read_buckets_as_table(first, last), right.read_buckets_as_table(first, last)
+                )
                 continue
-            yield from join.join(*chunks, out)
+            yield from join.join_chunks(*chunks, out)

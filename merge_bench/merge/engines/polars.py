@@ -33,11 +33,11 @@ class PolarsEngine(HostEngine):
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        if self.joins_with_polars(shape):
+        if self.needs_polars(shape):
             import polars  # noqa: F401  # now, and not in a timed merge
 
     @staticmethod
-    def joins_with_polars(shape: JoinShape) -> bool:
+    def needs_polars(shape: JoinShape) -> bool:
         """Whether merges of this shape need Polars, which takes a process 0.07 s of CPU to load."""
         return True
 
@@ -45,8 +45,8 @@ class PolarsEngine(HostEngine):
         how: Any = "full" if self.shape.how is JoinKind.OUTER else self.shape.how.value
         return _to_polars(left).join(_to_polars(right), on=list(self.columns.keys), how=how, coalesce=True)
 
-    def to_arrow(self, piece: pl.DataFrame) -> pa.Table:
-        return piece.to_arrow()
+    def result_to_arrow(self, result_piece: pl.DataFrame) -> pa.Table:
+        return result_piece.to_arrow()
 
 
 def _to_polars(table: pa.Table) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from merge_bench.merge import read_registry
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlane:
-    """What a data plane is and can do, as its file in this folder declares."""
+    """The properties of a data plane: its name, packages and abilities, as its file in this folder declares them."""
 
     name: str  # in `--exchange`, and of its file
     help: str  # how it moves rows, in a few words of the option's help
@@ -44,8 +44,8 @@ class DataPlane:
     """The values of ``--shuffle`` that it has, each with the memory it needs, in sizes of both frames; measured."""
 
     @property
-    def exchanges_by_workers(self) -> bool:
-        """Whether the workers exchange rows by themselves; otherwise Dask's scheduler merges dataframes."""
+    def workers_exchange_rows(self) -> bool:
+        """Whether the workers exchange rows with this package's code; otherwise Dask's scheduler merges dataframes."""
         return self.attribute is not None
 
     @property
@@ -54,7 +54,7 @@ class DataPlane:
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
 
     def supports_join(self, how: str) -> bool:
-        """Whether the data plane has this kind of join (a value of ``--how``)."""
+        """Whether the data plane supports this kind of join (a value of ``--how``)."""
         return not self.joins or how in dict(self.joins)
 
 
@@ -78,21 +78,21 @@ def find_data_plane(name: str) -> DataPlane:
 
 
 def find_recorded_plane(name: str | None) -> DataPlane:
-    """Return the description of the data plane that a record names; `UNKNOWN` if there is no such one."""
+    """Return the description of the data plane that a record names; `UNKNOWN` if there is none of that name."""
     return next((plane for plane in data_planes() if plane.name == name), UNKNOWN)
 
 
-def name_planes_with(capability: Callable[[DataPlane], object]) -> str:
-    """Join the names of all data planes that have a capability, as in ``ucx or other``, for sentences."""
-    return " or ".join(plane.name for plane in data_planes() if capability(plane))
+def format_plane_names(has_capability: Callable[[DataPlane], object]) -> str:
+    """Return the names of all data planes that have a property, joined for a sentence, as in ``ucx or other``."""
+    return " or ".join(plane.name for plane in data_planes() if has_capability(plane))
 
 
-def exchange_help() -> str:
-    """The help of ``--exchange``."""
+def exchange_option_help() -> str:
+    """Return the help text of ``--exchange``: a few words about each data plane."""
     return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
 
 
-def exchange_class(name: str) -> type[Any]:
+def import_exchange_class(name: str) -> type[Any]:
     """Import the data plane called `name` with its libraries, and return its `Exchange` class."""
     plane = find_data_plane(name)
     assert plane.attribute is not None, "Dask's scheduler moves the rows"

@@ -20,7 +20,7 @@ STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats
 
 
 class AbortFlag:
-    """A flag that ends every wait of a worker, and the time of the driver's last heartbeat.
+    """A flag that makes every wait of a worker end, with the time of the driver's last heartbeat.
 
     The driver's calls reach the worker on Dask's event loop while the exchanging thread waits; both sides are
     thread-safe.
@@ -30,40 +30,40 @@ class AbortFlag:
         self._reason: str | None = None
         self.last_heartbeat = time.monotonic()
 
-    def set(self, reason: str) -> None:
-        """Make every wait of this worker end with `RunFailed(reason)`."""
+    def abort_run(self, reason: str) -> None:
+        """Set the flag, so that every wait of this worker ends with `RunFailed(reason)`."""
         if self._reason is None:
             self._reason = reason
 
-    def clear(self) -> None:
-        """Forget an earlier abort, and note a heartbeat."""
+    def clear_abort(self) -> None:
+        """Clear the flag, and note a heartbeat."""
         self._reason = None
         self.note_heartbeat()
 
     def note_heartbeat(self) -> None:
-        """Note that the driver is alive now."""
+        """Note the present time as that of the driver's last heartbeat."""
         self.last_heartbeat = time.monotonic()
 
     @property
-    def is_set(self) -> bool:
-        """Whether the run was aborted."""
+    def is_aborted(self) -> bool:
+        """Whether the flag is set: the run was aborted."""
         return self._reason is not None
 
-    def is_abandoned(self, seconds: float) -> bool:
-        """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
-        return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
+    def is_aborted_or_orphaned(self, heartbeat_limit: float) -> bool:
+        """Whether the run was aborted, or its driver has sent no heartbeat for more than `heartbeat_limit` seconds."""
+        return self._reason is not None or time.monotonic() - self.last_heartbeat > heartbeat_limit
 
-    def is_stalled(self, silent: float, timeout: float) -> bool:
-        """Whether a wait has to end after `silent` seconds without progress.
+    def is_stalled(self, silent_seconds: float, timeout: float) -> bool:
+        """Whether a wait has to end after `silent_seconds` without progress.
 
         After `timeout` seconds it ends if there was no heartbeat either, otherwise after `STALL_FACTOR` times as many.
         """
-        if silent < timeout:
+        if silent_seconds < timeout:
             return False
-        return silent >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
+        return silent_seconds >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
 
-    def raise_if_set(self) -> None:
-        """Raise `RunFailed` if the run was aborted."""
+    def raise_if_aborted(self) -> None:
+        """Raise `RunFailed` with the reason if the run was aborted."""
         reason = self._reason
         if reason is not None:
             raise RunFailed(reason)
@@ -75,7 +75,7 @@ PAGE = 4096  # longer messages end at multiples of it
 
 
 def in_flight_bytes_per_peer(workers: int) -> int:
-    """The most bytes that a worker may have in flight to one peer, the same on all workers.
+    """Return how many bytes a worker may have in flight to one peer, at most; the same on all workers.
 
     A peer that receives nothing blocks only its own share of the window, so it does not delay other peers.
     """
@@ -83,9 +83,10 @@ def in_flight_bytes_per_peer(workers: int) -> int:
 
 
 def longest_message_bytes(workers: int, message_bytes: int) -> int:
-    """The length in bytes into which sender and receiver cut a parcel's messages.
+    """Return the length of the messages, in bytes, into which sender and receiver cut a parcel.
 
-    It is half a share, so that one message is posted while another is in flight, and at most `message_bytes`; 0: any.
+    It is half of `in_flight_bytes_per_peer`, so that one message is posted while another is in flight, and at most
+    `message_bytes` (0: no limit).
     """
     half = in_flight_bytes_per_peer(workers) // 2 // PAGE * PAGE
     return min(message_bytes or half, half)
@@ -93,7 +94,7 @@ def longest_message_bytes(workers: int, message_bytes: int) -> int:
 
 @dataclass
 class FrameTransfer:
-    """The bytes and seconds in which one worker exchanged the rows of one frame."""
+    """The bytes that one worker sent and received of one frame, and the seconds that took."""
 
     sent_bytes: int = 0
     seconds: float = 0.0  # of the interval in which transfers were in flight
@@ -106,9 +107,9 @@ class FrameTransfer:
 
 @dataclass
 class PendingMessage:
-    """A posted message: UCXX's request, the peer's rank, and the buffer that is sent or received into.
+    """A message that was posted and may not be complete: UCXX's request, the peer's rank, and the buffer.
 
-    `piece`: the number of the piece that it is a part of, in a pipelined exchange.
+    `piece`: in a pipelined exchange, the number of the piece to which the message belongs.
     """
 
     request: Any
@@ -118,7 +119,7 @@ class PendingMessage:
     piece: int | None = None
 
 
-class BusyTimer:
+class TransferTimer:
     """Measures the seconds in which at least one transfer was in flight.
 
     `first` and `last`: when the first transfer began and the last one ended; None before.
@@ -131,7 +132,7 @@ class BusyTimer:
         self._count, self._since = 0, 0.0
 
     def begin_transfer(self, now: float) -> None:
-        """Count a transfer that begins at `now` (seconds of a clock)."""
+        """Count a transfer as in flight from `now` on (seconds of a clock)."""
         if self.first is None:
             self.first = now
         if self._count == 0:
@@ -139,7 +140,7 @@ class BusyTimer:
         self._count += 1
 
     def end_transfer(self, now: float) -> None:
-        """Count a transfer that ends at `now` (seconds of a clock)."""
+        """Count a transfer as ended at `now` (seconds of a clock)."""
         self._count -= 1
         self.last = now
         if self._count == 0:
@@ -149,8 +150,8 @@ class BusyTimer:
 class Exchange(ABC):
     """One worker's end of a data plane: it sends rows to all other workers, and receives theirs.
 
-    All workers call the same collective operations in the same order. Every wait ends with `RunFailed` if `abort` is
-    set, or nothing arrives for too long.
+    All workers call the same collective operations in the same order. Every wait ends with `RunFailed` if the run is
+    aborted, or nothing arrives for too long.
     """
 
     title: ClassVar[str]
@@ -163,31 +164,36 @@ class Exchange(ABC):
 
     @classmethod
     @abstractmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> Exchange:
-        """Make this worker's end of the data plane that `plan` names."""
+    def from_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> Exchange:
+        """Make this worker's end of the data plane that the plan names."""
 
     @property
     @abstractmethod
     def address(self) -> bytes:
-        """The address of this worker, which its peers need to connect to it."""
+        """The address of this worker, with which its peers connect to it."""
 
     @abstractmethod
     def connect(self, addresses: Sequence[bytes]) -> None:
-        """Connect to every other worker, whose address is at its rank, and exchange a first message with each."""
+        """Connect to every other worker and exchange a first message with each.
+
+        `addresses`: of all workers, by rank.
+        """
 
     @abstractmethod
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
-        Buffers are contiguous or `ByteRuns`, in host or device memory. Both sides must agree on the sizes of buffers
-        and runs; empty ones are skipped. `noted`: fill `FrameTransfer.batches` as well.
+        Both map peers' ranks to buffers: contiguous ones or `ByteRuns`, in host or device memory. Both sides must agree
+        on their sizes; empty ones are skipped. `note_batches`: also fill in `FrameTransfer.batches`.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections; from then on peers use none of this worker's memory but `kept_bytes`.
+        """Close the connections; after that, peers no longer use this worker's memory, except for `kept_bytes`.
 
-        It waits at most a second for the peers, and after an aborted run for some seconds more.
+        This waits at most a second for the peers, and after an aborted run some seconds more.
         """
 
     @property
@@ -200,12 +206,12 @@ class Exchange(ABC):
         """The effective UCX settings under their full names; empty without UCX."""
         return {}
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        """For each peer the lanes that UCX selected, and the protocols of messages by size; empty without UCX."""
+    def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+        """Return the lanes that UCX selected for each peer, and the protocols by message size; {} without UCX."""
         return {}
 
     def statistics(self) -> dict[str, float]:
-        """The counters of the data plane's library since it was opened, under its own names; {} if it has none."""
+        """Return the counters of the data plane's library since it was opened; {} if it has none."""
         return {}
 
     def barrier(self) -> float:
@@ -222,14 +228,14 @@ class Exchange(ABC):
             distance *= 2
         return time.perf_counter() - start
 
-    def round_trip_seconds(self) -> float:
-        """The shortest of a few barriers in seconds: a bound on how far apart workers leave a barrier."""
+    def measure_barrier_seconds(self) -> float:
+        """Return the shortest of a few barriers in seconds: a bound on how far apart workers leave a barrier."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
 
 @runtime_checkable
 class MessageExchange(Protocol):
-    """A data plane that sends and receives single messages, as a `PipelinedExchange` needs."""
+    """A data plane that sends and receives single messages, as a `PipelinedExchange` requires."""
 
     workers: int
     message_bytes: int
@@ -239,28 +245,36 @@ class MessageExchange(Protocol):
     def peers(self) -> list[int]:
         """The ranks of all other workers, in the order in which this one sends to them."""
 
-    def reserve(self, stages: int) -> int:
-        """Reserve `stages` operation numbers for `post` and `progress`; returns the first."""
+    def reserve_operations(self, count: int) -> int:
+        """Reserve `count` operation numbers for `post_message`, the same on all workers; returns the first."""
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
-        """Begin to send or receive a message of operation `stage`; those of one number between two ranks keep order."""
+    def post_message(
+        self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool
+    ) -> PendingMessage:
+        """Start to send or receive one message.
+
+        Messages of one operation and sequence number between two ranks keep order.
+        """
 
     def progress(self) -> bool:
-        """Drive UCX's transfers once, without the interpreter's lock; returns whether there was anything to do."""
+        """Make UCX progress its transfers once, without the interpreter's lock.
 
-    def raise_if_failed(self, item: PendingMessage) -> None:
-        """Raise `RunFailed` if a completed message failed."""
+        Returns whether there was anything to do.
+        """
 
-    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
-        """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
+    def raise_if_failed(self, message: PendingMessage) -> None:
+        """Raise `RunFailed` if a completed message ended with an error."""
+
+    def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
+        """Raise `RunFailed` if no byte has arrived for too long since `last_byte_time` (`time.monotonic`)."""
 
     def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
-        """Stop waiting for these messages. They may still be in flight, so `close` does not free their memory."""
+        """Stop waiting for messages that may still be in flight; `close` does not free their memory."""
 
 
 @dataclass(frozen=True)
 class PackedTable:
-    """A table partitioned for all workers: `chunks` by rank, and their `sizes` in bytes, by rank as well."""
+    """A table partitioned for all workers: packed `chunks` by rank, and their `sizes` in bytes by rank."""
 
     chunks: Mapping[int, Any]
     sizes: tuple[int, ...]
@@ -268,7 +282,7 @@ class PackedTable:
 
 @dataclass(frozen=True)
 class ShuffledTable:
-    """The chunks of one table that a worker received, its own included, and the seconds in which they moved."""
+    """The packed chunks of one table that a worker received, its own included, and the seconds that took."""
 
     chunks: Sequence[Any]
     seconds: float
@@ -276,16 +290,16 @@ class ShuffledTable:
 
 @runtime_checkable
 class TableExchange(Protocol):
-    """A data plane that partitions, sends and concatenates whole tables by itself."""
+    """A data plane that partitions, sends and concatenates whole tables."""
 
-    def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
-        """Partition a table by the hash of its columns at the positions `keys`, and pack each part.
+    def partition_and_pack_table(self, table: Any, keys: Sequence[int]) -> PackedTable:
+        """Partition a table by the hash of its key columns (`keys`: their positions), and pack the rows for each rank.
 
-        It may return before the device has done it; rows with equal keys go to the same rank from all workers.
+        This may return before the device has finished. Rows with equal keys go to the same rank from all workers.
         """
 
     def shuffle(self, tables: Sequence[PackedTable]) -> list[ShuffledTable]:
-        """Exchange packed tables, all at once; waits until this worker has received all of its chunks."""
+        """Exchange packed tables with all workers at once; waits until this worker has received all of its chunks."""
 
-    def unpack(self, shuffled: ShuffledTable) -> Any:
-        """Concatenate the chunks to one table, and free their memory; None if there is no chunk."""
+    def concatenate_chunks(self, shuffled: ShuffledTable) -> Any:
+        """Concatenate the received chunks to one table, and free their memory; None if there is no chunk."""

@@ -76,7 +76,7 @@ class UcxExchange(Exchange):
     memory unless `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`. `message_bytes`: longest message; each
     run of a parcel is cut into messages of this size; 0: never cut. `timeout`: seconds without a byte and without a
     heartbeat after which a wait ends. `puts`: whether peers may also put into each other's memory, through
-    `ucx_handles`. `device_memory`: whether buffers lie in GPU memory; raises `UsageError` if UCX would take it for host
+    `ucx_handles`. `device_memory`: whether buffers are in GPU memory; raises `UsageError` if UCX would take it for host
     memory. Raises `RunFailed` if UCX cannot create shared memory.
     """
 
@@ -111,7 +111,7 @@ class UcxExchange(Exchange):
         self._stage = 0
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag, *, puts: bool = False) -> UcxExchange:
+    def from_plan(cls, plan: Plan, rank: int, abort: AbortFlag, *, puts: bool = False) -> UcxExchange:
         return cls(
             rank,
             plan.workers,
@@ -148,7 +148,9 @@ class UcxExchange(Exchange):
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
+    def transfer(
+        self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, note_batches: bool = False
+    ) -> FrameTransfer:
         self._stage += 1
         flight, began = FrameTransfer(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
@@ -156,17 +158,17 @@ class UcxExchange(Exchange):
         try:
             for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
                 if peer in receives:
-                    if noted:
+                    if note_batches:
                         posted[peer, True] = time.perf_counter()
                     self._post_parcel(pending, receives[peer], peer, receive=True)
             for peer in self.peers:
                 if peer in sends:
-                    if noted:
+                    if note_batches:
                         posted[peer, False] = time.perf_counter()
                     self._post_parcel(pending, sends[peer], peer, receive=False)
                     flight.sent_bytes += sends[peer].nbytes
             if pending:
-                finished, ended = self._wait_for_all(pending)
+                finished, ended = self._wait_for_messages(pending)
                 flight.seconds = ended - began
                 for peer, buffer in receives.items():
                     flight.arrived[peer] = (buffer.nbytes, finished.get((peer, True), began) - began)
@@ -178,21 +180,21 @@ class UcxExchange(Exchange):
             raise
         return flight
 
-    def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
+    def describe_endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
         texts = {peer: describe_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
         return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
     def ucx_handles(self, peer: int) -> tuple[int, int, int]:
-        """The handles of UCX's context, worker, and endpoint to `peer`: addresses as integers."""
+        """Return the handles of UCX's context, of its worker, and of the endpoint to `peer`: addresses as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
-    def receive_token(self, peer: int, progress: Callable[[], None]) -> None:
-        """Wait for a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
+    def wait_for_token(self, peer: int, progress: Callable[[], None]) -> None:
+        """Wait for a one-byte message from `peer`; calls `progress`, which drives UCX, until it has arrived.
 
         The peer sends it with `transfer`; both count as one operation.
         """
         self._stage += 1
-        token = self.post(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
+        token = self.post_message(np.empty(1, np.uint8), peer, self._stage, 0, receive=True)
         try:
             while not token.request.completed:
                 progress()
@@ -201,13 +203,15 @@ class UcxExchange(Exchange):
             raise
         self.raise_if_failed(token)
 
-    def reserve(self, stages: int) -> int:
-        self._stage += stages
-        return self._stage - stages + 1
+    def reserve_operations(self, count: int) -> int:
+        self._stage += count
+        return self._stage - count + 1
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
+    def post_message(
+        self, buffer: Any, peer: int, operation: int, sequence_number: int, *, receive: bool
+    ) -> PendingMessage:
         source = peer if receive else self.rank
-        tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
+        tag, piece = UCXXTag(operation << 32 | source << 16 | sequence_number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
         return PendingMessage(request, peer, receive, buffer)
 
@@ -221,8 +225,8 @@ class UcxExchange(Exchange):
         self._abandoned += pending
 
     def close(self) -> None:
-        if self._abandoned or self.abort.is_set:
-            self._say_goodbye()
+        if self._abandoned or self.abort.is_aborted:
+            self._drain_messages()
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -232,18 +236,20 @@ class UcxExchange(Exchange):
             self._worker.progress_once()
         self._endpoints.clear()
 
-    def _say_goodbye(self) -> None:
-        """Drive UCX until no peer uses this worker's memory any more; keep the memory that may still be used.
+    def _drain_messages(self) -> None:
+        """Drive UCX until no peer uses this worker's memory any more; memory that may still be used is never freed.
 
         A message that a receive has matched arrives, because its sender drives UCX here, too; other receives are
-        cancelled. With nothing left to receive from a peer, a worker says goodbye to it, and the peer need not wait for
-        what it sends and nobody will read.
+        cancelled. When nothing is left to receive from a peer, this worker sends it a goodbye, so that the peer need
+        not wait for its own sends, which nobody will read.
         """
         for item in self._abandoned:
             if item.receive and not item.request.completed:
                 cancel_receive(item.request)
         flush = PutFlush(self._worker.handle) if self._puts else None
-        heard = {peer: self.post(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
+        heard = {
+            peer: self.post_message(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints
+        }
         untold, told = list(heard), list[PendingMessage]()
         unfinished, deadline = self._abandoned, time.monotonic() + GOODBYE_SECONDS
         while time.monotonic() < deadline:
@@ -252,10 +258,12 @@ class UcxExchange(Exchange):
                 for item in unfinished
                 if not item.request.completed and (item.receive or not heard[item.peer].request.completed)
             ]
-            if flush is None or flush.is_done():
+            if flush is None or flush.is_flush_complete():
                 busy = {item.peer for item in unfinished if item.receive}
                 goodbye = np.zeros(1, np.uint8)
-                told += [self.post(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
+                told += [
+                    self.post_message(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy
+                ]
                 untold = [peer for peer in untold if peer in busy]
             self.unanswered = tuple(peer for peer, answer in heard.items() if not answer.request.completed)
             if not (unfinished or untold or (self._puts and self.unanswered)):
@@ -269,20 +277,21 @@ class UcxExchange(Exchange):
         self._abandoned = []
 
     def _post_parcel(self, pending: list[PendingMessage], buffer: Any, peer: int, *, receive: bool) -> None:
-        """Post the messages of a parcel that goes to or comes from a peer, and add them to `pending`."""
+        """Post the messages of a parcel to or from a peer, and append them to `pending`."""
         for number, message in enumerate(self._cut_into_messages(buffer)):
-            pending.append(self.post(message, peer, self._stage, number, receive=receive))
+            pending.append(self.post_message(message, peer, self._stage, number, receive=receive))
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
-        """Cut a parcel's runs of bytes into messages of at most `message_bytes`."""
+        """Yield a parcel's buffers, cut into messages of at most `message_bytes`."""
         for run in contiguous_buffers(buffer):
             limit = self.message_bytes or run.nbytes
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _wait_for_all(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
-        """Drive UCX until no message is pending; returns when the last receive from (True) and send to each peer was
-        complete, and the end.
+    def _wait_for_messages(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
+        """Drive UCX until no message is pending; returns when each peer's messages were complete, and when all were.
+
+        The times are seconds of `time.perf_counter`, by peer and whether messages were received (True) or sent.
         """
         finished: dict[tuple[int, bool], float] = {}
         progress = self._worker.progress_once
@@ -307,22 +316,22 @@ class UcxExchange(Exchange):
                 continue
             spins += 1
             if spins > SPINS_BEFORE_YIELD:
-                self.abort.raise_if_set()
-                self.raise_if_silent(pending, last_byte)
+                self.abort.raise_if_aborted()
+                self.raise_if_stalled(pending, last_byte)
                 if spins > SPINS_BEFORE_SLEEP:
                     time.sleep(SLEEP_SECONDS)
                 else:
                     os.sched_yield()
 
-    def raise_if_failed(self, item: PendingMessage) -> None:
+    def raise_if_failed(self, message: PendingMessage) -> None:
         try:
-            item.request.check_error()
+            message.request.check_error()
         except UCXError as error:
-            what = "receive from" if item.receive else "send to"
-            raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
+            what = "receive from" if message.receive else "send to"
+            raise RunFailed(f"rank {self.rank} failed to {what} rank {message.peer}: {error}") from error
 
-    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
-        silent = time.monotonic() - last_byte
+    def raise_if_stalled(self, pending: list[PendingMessage], last_byte_time: float) -> None:
+        silent = time.monotonic() - last_byte_time
         if self.abort.is_stalled(silent, self._timeout):
             peers = sorted({item.peer for item in pending})
             ranks = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
@@ -330,7 +339,7 @@ class UcxExchange(Exchange):
 
 
 def _shared_memory_error(folder: Path) -> str:
-    """A sentence why UCX could not create shared memory in `folder`, where its posix transport creates it."""
+    """Return a sentence that says why UCX could not create shared memory in the folder of its posix transport."""
     return shared_memory_problem(folder, 1) or (
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"
@@ -347,27 +356,29 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}
 
 
-def describe_endpoint(handle: int) -> str:
-    """The text that `ucp_ep_print_info` prints for an endpoint; `handle`: the `ucp_ep_h` as an integer.
+def describe_endpoint(endpoint_handle: int) -> str:
+    """Return the text that `ucp_ep_print_info` prints for an endpoint.
 
-    It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
-    measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
-    memory type is listed once something was sent from it.
+    `endpoint_handle`: the `ucp_ep_h` as an integer. It reads existing tables, takes microseconds and changes nothing,
+    so it is called on the endpoints that are measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and
+    writes to the log of every endpoint.) A memory type is listed once something was sent from it.
     """
     libc, show = ctypes.CDLL(None), open_loaded_library("libucp").ucp_ep_print_info
     libc.fdopen.restype, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     with open(os.memfd_create("ucp_ep_print_info"), encoding="utf-8", errors="replace") as file:
         stream = libc.fdopen(os.dup(file.fileno()), b"w")
-        show(handle, stream)
+        show(endpoint_handle, stream)
         libc.fclose(stream)  # only now the text is complete
         file.seek(0)
         return file.read()
 
 
 def parse_size_ranges(text: str) -> list[SizeRange]:
-    """The protocol of each range of sizes: of the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or of
-    the thresholds that older ones print.
+    """Return the protocol of each range of message sizes, from the text of `describe_endpoint`.
+
+    It is read from the tables of plain tag sends (UCX ≥ 1.12 with protocols v2), or the thresholds that older ones
+    print.
     """
     ranges: list[SizeRange] = []
     memory: str | None = None
@@ -394,22 +405,25 @@ def parse_size_ranges(text: str) -> list[SizeRange]:
                     estimated=protocol.startswith("(?)"),
                 )
             )
-    return ranges or list(_parse_thresholds(text))
+    return ranges or list(_parse_protocol_v1_ranges(text))
 
 
 def parse_lanes(text: str) -> list[str]:
-    """Transports and devices of the lanes that UCX selected, like ``sysv/memory``, in its order, without repeats."""
+    """Return the lanes that UCX selected for an endpoint, as ``transport/device``, in UCX's order, without repeats."""
     return list(dict.fromkeys(match["transport"] for match in _LANE.finditer(text)))
 
 
 def _parse_size(text: str) -> int | None:
-    """The bytes of a size as UCX prints it (``8191``, ``8K``); None for ``inf``."""
+    """Return the bytes of a size as UCX prints it (``8191``, ``8K``); None for ``inf``."""
     size = re.fullmatch(r"(\d+)([KMGT]?)", text)
     return int(size[1]) * _UNITS[size[2]] if size else None
 
 
-def _parse_thresholds(text: str) -> Iterator[SizeRange]:
-    """The ranges of protocols v1, from ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``."""
+def _parse_protocol_v1_ranges(text: str) -> Iterator[SizeRange]:
+    """Yield the size ranges of UCX's protocols v1.
+
+    They are printed as ``tag_send: 0..<egr/short>..93..<egr/bcopy>..8192..<rndv>..(inf)``.
+    """
     line = _OLD.search(text)
     parts = line["steps"].split("..") if line else []
     for at in range(1, len(parts) - 1, 2):
@@ -437,22 +451,22 @@ class _ContextAttributes(ctypes.Structure):
     )
 
 
-def detects_cuda_memory(context: int) -> bool:
-    """Whether UCX recognizes GPU memory in this context (a `ucp_context_h`).
+def detects_cuda_memory(context_handle: int) -> bool:
+    """Whether UCX recognizes GPU memory in this context (a `ucp_context_h` as an integer).
 
     UCXX's `cuda_support` only reads `UCX_TLS`.
     """
     attributes = _ContextAttributes(field_mask=_FIELD_MEMORY_TYPES)
     query = open_loaded_library("libucp").ucp_context_query
     query.restype = ctypes.c_int8
-    status = query(ctypes.c_void_p(context), ctypes.byref(attributes))
+    status = query(ctypes.c_void_p(context_handle), ctypes.byref(attributes))
     if status != _OK:
         raise RunFailed(f"UCX did not say which kinds of memory it can send (ucp_context_query gave {status})")
     return bool(attributes.memory_types & _CUDA)
 
 
 def explain_missing_cuda_memory(version: str) -> str:
-    """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
+    """Return a sentence that says why UCX of this version cannot send GPU memory in this process, and what to do."""
     library = loaded_library_path("libucp") or Path("libucp.so")
     reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
     if not has_cuda_module(library):
@@ -466,7 +480,10 @@ def explain_missing_cuda_memory(version: str) -> str:
 
 
 def cancel_receive(request: Any) -> None:
-    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. Others go on."""
+    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once.
+
+    A matched receive is not cancelled.
+    """
     library = open_loaded_library("libucxx")
     # `Request::cancel` and its override; without them (another compiler or release) nothing is cancelled.
     for name in ("_ZN4ucxx10RequestTag6cancelEv", "_ZN4ucxx7Request6cancelEv"):
@@ -478,7 +495,7 @@ def cancel_receive(request: Any) -> None:
 
 
 class PutFlush:
-    """A flush of all that a UCX worker (`ucp_worker_h`) has put; `is_done` once it is complete at the targets."""
+    """A flush of all puts of a UCX worker (`ucp_worker_h`): complete once all puts are complete at their targets."""
 
     def __init__(self, worker: int) -> None:
         self._library = open_loaded_library("libucp")
@@ -487,8 +504,8 @@ class PutFlush:
         parameters = (ctypes.c_uint8 * 256)()  # an empty `ucp_request_param_t`
         self._request = flush(ctypes.c_void_p(worker), ctypes.byref(parameters))
 
-    def is_done(self) -> bool:
-        """Whether the flush is complete, or has failed; drive UCX between two calls."""
+    def is_flush_complete(self) -> bool:
+        """Whether the flush is complete, or has failed; UCX has to progress between two calls."""
         if self._request and self._request < _FIRST_ERROR:
             check = self._library.ucp_request_check_status
             check.restype = ctypes.c_int8

@@ -19,18 +19,18 @@ from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.tables import TableSpec, with_stored_types
+from merge_bench.merge.workload.tables import TableSpec, cast_to_file_types
 from merge_bench.units import plural
 
 MODULUS = 2**64
 BATCH_ROWS = 1 << 17
 
 
-class Check(msgspec.Struct, frozen=True):
-    """The findings of a check of one worker's part of the result.
+class ResultCheck(msgspec.Struct, frozen=True):
+    """What was found when one worker's part of the result was checked.
 
-    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
-    `bad_rows`: rows that are wrong in themselves. `chunk_tables`: the rows as Arrow IPC, where all rows are compared.
+    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables. `bad_rows`:
+    the number of rows that are wrong by themselves. `tables`: the rows as Arrow IPC, where all rows are to be compared.
     """
 
     rows: int
@@ -39,10 +39,10 @@ class Check(msgspec.Struct, frozen=True):
     tables: bytes | None = None
 
 
-def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Check:
-    """Check every row of one worker's part of the result of a merge, piece by piece.
+def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> ResultCheck:
+    """Check every row of one worker's part of the merge result, piece by piece.
 
-    If the plan says that all rows are compared (``full``), those of real tables are kept.
+    If the plan compares all rows (``full``), the check also keeps the rows of real tables.
     """
     workload, how, full = plan.workload, plan.how, plan.verify == "full"
     rows = total = bad = 0
@@ -50,21 +50,23 @@ def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Ch
     if isinstance(workload, SyntheticSpec):
         from merge_bench.merge.workload import synthetic
 
-        marks = synthetic.partner_bits(workload, how)
+        marks = synthetic.matched_left_key_bits(workload, how)
     else:
-        from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
+        from merge_bench.merge.verification.duckdb_reference import result_checksum, to_expected_columns
     for piece in pieces:
-        abort.raise_if_set()
+        abort.raise_if_aborted()
         if isinstance(workload, SyntheticSpec):
             count, part, wrong = synthetic.check_result_rows(workload, piece, how, marks)
             bad += wrong
         else:
             count, part = piece.num_rows, result_checksum(workload, piece, how)
             if full:
-                tables.append(result_table(workload, piece, how))
+                tables.append(to_expected_columns(workload, piece, how))
         rows += count
         total = (total + part) % MODULUS
-    return Check(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
+    return ResultCheck(
+        rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None
+    )
 
 
 def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
@@ -78,14 +80,19 @@ def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
 
 
 def deserialize_tables(data: bytes | None) -> list[pa.Table]:
-    """Read the Arrow tables that a check holds in `tables`; none if it holds no rows."""
+    """Return the Arrow tables in `ResultCheck.tables`; none if there is no data."""
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
-def judge_checks(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
-    """Add up the workers' checks; returns the sum, and what differs from the expected result (None: nothing)."""
+def combine_and_judge_checks(
+    checks: Sequence[ResultCheck], expected_rows: int, expected_checksum: int
+) -> tuple[ResultCheck, str | None]:
+    """Add up the workers' checks.
+
+    Returns the sum, and a sentence about what is wrong with the result (None: nothing).
+    """
     total = sum(check.checksum for check in checks) % MODULUS
-    whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
+    whole = ResultCheck(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
     if difference := whole.rows - expected_rows:
         counted = plural(abs(difference), "row")
@@ -100,9 +107,9 @@ def judge_checks(checks: Sequence[Check], expected_rows: int, expected_checksum:
 
 
 def make_result_parts_folder(folder: str) -> None:
-    """Make this folder for written parts on this host, or accept an empty one.
+    """Make the folder for the parts of the merged table on this host; an empty folder may exist already.
 
-    Raises `UsageError` if it holds something, or cannot be made.
+    Raises `UsageError` if it contains something, or cannot be made.
     """
     path, on_host = Path(folder), f"on {socket.gethostname()}"
     try:
@@ -117,17 +124,17 @@ def make_result_parts_folder(folder: str) -> None:
 
 
 def cast_to_stored_types(plan: Plan, piece: pa.Table) -> pa.Table:
-    """Convert rows of the result to the column types that the merged tables' files have."""
-    return with_stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
+    """Convert rows of the result to the column types of the Parquet files that were merged."""
+    return cast_to_file_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
 
 
-def write_result_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
-    """Write part `number` of the result to a new Parquet file, whose columns have these fields.
+def write_result_part(plan: Plan, part_number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
+    """Write one part of the result to a new Parquet file, whose columns have these fields; returns its path.
 
-    Raises `RunFailed`, with what the operating system says; the file is not there then.
+    Raises `RunFailed` with the operating system's message if that fails; the file does not exist then.
     """
     assert plan.write_result is not None
-    path, names = Path(plan.write_result) / f"part-{number:05}.parquet", [field.name for field in fields]
+    path, names = Path(plan.write_result) / f"part-{part_number:05}.parquet", [field.name for field in fields]
     schema = cast_to_stored_types(plan, arrow_schema(fields).empty_table()).schema
     try:
         with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
@@ -144,17 +151,17 @@ def write_result_part(plan: Plan, number: int, pieces: Iterable[pa.Table], field
 
 
 def read_result_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
-    """Read a part of the result piece by piece, under the types with which its columns travelled."""
+    """Read a part of the result batch by batch; yields tables with the types of `fields`."""
     schema = arrow_schema(fields)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             columns = (batch.column(name) for name in schema.names)
-            arrays = [_plain_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
+            arrays = [_unwrapped_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _plain_values(column: pa.Array) -> pa.Array:
-    """The column without an extension type or a dictionary around its values."""
+def _unwrapped_values(column: pa.Array) -> pa.Array:
+    """Return a column's plain values, without an extension type or a dictionary."""
     if isinstance(column.type, pa.BaseExtensionType):
         return column.cast(column.type.storage_type)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

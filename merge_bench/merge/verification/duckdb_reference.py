@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from merge_bench.errors import RunFailed, WrongResult, first_message_line
 from merge_bench.host.machine import available_memory_bytes
 from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, reinterpret_column
-from merge_bench.merge.verification.duckdb_files import Raw, RawReadNeeded, SideFiles
+from merge_bench.merge.frame import Field, Frame, arrow_schema, as_integer_type, reinterpret_column
+from merge_bench.merge.verification.duckdb_files import LinkedTableFiles, LogicalTypesRefused, UntypedColumns
 from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
@@ -32,7 +32,7 @@ LEAST_MEMORY = 256 << 20
 TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
 """Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
 then takes ``isnan`` for false."""
-_Answer = TypeVar("_Answer")
+_QueryResult = TypeVar("_QueryResult")
 
 _COUNTED = {
     JoinKind.INNER: "pairs",
@@ -45,32 +45,32 @@ _COUNTED = {
 
 
 @dataclass(frozen=True)
-class ResultCounts:
-    """The number of `rows` of a result, and of each table's rows with a null or NaN key (`keyless`)."""
+class ResultRowCounts:
+    """The number of `rows` of a result, and how many rows of each table have a null or NaN key (`keyless`)."""
 
     rows: int
     keyless: Mapping[Side, int]
 
 
-def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> ResultCounts:
-    """Count the rows of a result without making it: for every key left rows × right rows, and unmatched rows.
+def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> ResultRowCounts:
+    """Count the rows of a merge result without making it: for each key left rows × right rows, and unmatched rows.
 
     Raises `UsageError` if a file cannot be read, or a key value does not fit the type in which both sides' keys are
     compared, and `RunFailed` if DuckDB cannot finish.
     """
-    keys = ", ".join(_key_names(spec))
+    keys = ", ".join(_sql_key_names(spec))
     sides = ", ".join(
-        f"{name} AS MATERIALIZED (SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {_no_key_missing_sql(spec)}"
+        f"{name} AS MATERIALIZED (SELECT {keys}, count(*)::HUGEINT AS n FROM {side} WHERE {_all_keys_present_sql(spec)}"
         f" GROUP BY {keys})"
         for name, side in (("l", "left_rows"), ("r", "right_rows"))
     )
 
-    def count(raw: Raw) -> ResultCounts:
-        with _open_views(spec, raw, keys_only=True) as (connection, (left, right)):
+    def count_rows_in_duckdb(untyped: UntypedColumns) -> ResultRowCounts:
+        with _open_duckdb_views(spec, untyped, keys_only=True) as (connection, (left, right)):
             row = connection.execute(query.format(left=left, right=right)).fetchone()
         assert row is not None
         rows, keyless_left, keyless_right = map(int, row)
-        return ResultCounts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
+        return ResultRowCounts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
 
     query = (
         f"WITH {sides}, counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
@@ -78,46 +78,48 @@ def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> Result
         f" SELECT ({_COUNTED[how]})::VARCHAR, ({{left}} - (SELECT coalesce(sum(n), 0) FROM l))::VARCHAR,"
         " ({right} - (SELECT coalesce(sum(n), 0) FROM r))::VARCHAR FROM counts"
     )
-    return _read_raw_if_refused(count)
+    return _retry_with_untyped_columns(count_rows_in_duckdb)
 
 
-def expected_result(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> tuple[int, int]:
+def compute_expected_result(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> tuple[int, int]:
     """Compute the expected result of a merge with DuckDB; returns its number of rows and their checksum.
 
-    The checksum is `partition_loops.checksum` over all columns in the order of `JoinKind.output_fields`.
-    The result is processed in batches and is never in memory as a whole. It raises what `count_result_rows` raises.
+    The checksum is `partition_loops.frame_checksum` over all columns in the order of `JoinKind.output_fields`. The
+    result is processed in batches and is never in memory as a whole. It raises what `count_result_rows` raises.
     """
 
-    def add_up(raw: Raw) -> tuple[int, int]:
+    def sum_expected_batches(untyped: UntypedColumns) -> tuple[int, int]:
         rows, checksum = 0, 0
-        for table in expected_result_batches(spec, how, raw):
+        for table in compute_expected_batches(spec, how, untyped):
             rows += table.num_rows
-            checksum += _checksum(table)
+            checksum += _table_checksum(table)
         return rows, checksum % 2**64
 
-    return _read_raw_if_refused(add_up)
+    return _retry_with_untyped_columns(sum_expected_batches)
 
 
-def expected_result_batches(
-    spec: TableSpec, how: JoinKind = JoinKind.INNER, raw: Raw = MappingProxyType({})
+def compute_expected_batches(
+    spec: TableSpec, how: JoinKind = JoinKind.INNER, untyped: UntypedColumns = MappingProxyType({})
 ) -> Iterator[pa.Table]:
-    """Compute the expected rows with DuckDB; yields them in batches, in no order.
+    """Compute the expected rows of a merge with DuckDB; yields them in batches, in no order.
 
-    It raises what `count_result_rows` raises, and `RawReadNeeded` where some columns must be read without their logical
-    types.
+    It raises what `count_result_rows` raises, and `LogicalTypesRefused` where some columns must be read without their
+    logical types.
     """
     output = _output_fields(spec, how)
     schema = arrow_schema(output)
-    with _open_views(spec, raw, keys_only=False) as (connection, _):
+    with _open_duckdb_views(spec, untyped, keys_only=False) as (connection, _):
         for batch in connection.sql(_merge_sql(spec, how)).to_arrow_reader(BATCH_ROWS):
-            arrays = [_from_sql(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
+            arrays = [
+                _restore_canonical_type(array, field.type) for array, field in zip(batch.columns, output, strict=True)
+            ]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _checksum(table: pa.Table) -> int:
+def _table_checksum(table: pa.Table) -> int:
     from merge_bench.merge import partition_loops
 
-    return partition_loops.checksum(Frame.from_arrow(table), table.column_names)
+    return partition_loops.frame_checksum(Frame.from_arrow(table), table.column_names)
 
 
 def _output_fields(spec: TableSpec, how: JoinKind) -> tuple[Field, ...]:
@@ -125,8 +127,8 @@ def _output_fields(spec: TableSpec, how: JoinKind) -> tuple[Field, ...]:
 
 
 def _merge_sql(spec: TableSpec, how: JoinKind) -> str:
-    """SQL for the whole merge. A key is null, and equals nothing, where one of the keys of its row is null or NaN."""
-    keys, whole = _key_names(spec), _no_key_missing_sql(spec)
+    """Return SQL for the whole merge; rows with a null or NaN key match nothing."""
+    keys, whole = _sql_key_names(spec), _all_keys_present_sql(spec)
     places = {field.name: i for i, field in enumerate(spec.right.fields)}
     columns = []
     for i, field in enumerate(spec.left.fields):
@@ -144,8 +146,8 @@ def _merge_sql(spec: TableSpec, how: JoinKind) -> str:
     return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {join} JOIN ({sides[1]}) r ON {condition}"
 
 
-def result_table(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> pa.Table:
-    """Convert rows of an engine's result to the columns of the expected result.
+def to_expected_columns(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> pa.Table:
+    """Convert rows of an engine's result to the columns and types of the expected result.
 
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
@@ -166,9 +168,9 @@ def result_table(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNE
 
 
 def result_checksum(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> int:
-    """The checksum of an engine's result, comparable with that of `expected_result`; made piece by piece."""
+    """Return the checksum of an engine's result, comparable with that of `compute_expected_result`."""
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
-    return sum(_checksum(result_table(spec, piece, how)) for piece in pieces) % 2**64
+    return sum(_table_checksum(to_expected_columns(spec, piece, how)) for piece in pieces) % 2**64
 
 
 def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind = JoinKind.INNER) -> str | None:
@@ -179,10 +181,10 @@ def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind =
     A sentence about the first difference; None if there is none.
     """
     output = _output_fields(spec, how)
-    balance = _read_raw_if_refused(
-        lambda raw: [_rows_with_count(output, table, 1) for table in expected_result_batches(spec, how, raw)]
+    balance = _retry_with_untyped_columns(
+        lambda raw: [_add_signed_count(output, table, 1) for table in compute_expected_batches(spec, how, raw)]
     )
-    balance += [_rows_with_count(output, result_table(spec, table, how), -1) for table in tables]
+    balance += [_add_signed_count(output, to_expected_columns(spec, table, how), -1) for table in tables]
     if not balance:
         return None
     names = [f"c{i}" for i in range(len(output))]
@@ -198,15 +200,15 @@ def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind =
     return f"the result has {copies} of the row {shown} ({wrong.num_rows} distinct rows differ)"
 
 
-def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
-    """The rows with comparable values under numbered names, and a column `count` that is `sign` in every row."""
+def _add_signed_count(output_fields: Sequence[Field], table: pa.Table, sign: int) -> pa.Table:
+    """Return the rows with comparable values and numbered names, and a column `count` that is always `sign`."""
     columns = []
-    for column, field in zip(table.columns, output, strict=True):
-        if field.floating:  # one NaN, one zero
+    for column, field in zip(table.columns, output_fields, strict=True):
+        if field.is_floating:  # one NaN, one zero
             nan, zero = pa.scalar(float("nan"), column.type), pa.scalar(0.0, column.type)
             column = pc.if_else(pc.is_nan(column), nan, column)
             column = pc.if_else(pc.equal(column, zero), zero, column)
-        target = integer_type(column.type, floats=True)
+        target = as_integer_type(column.type, include_floats=True)
         columns.append(column if target == column.type else reinterpret_column(column, target))
     names = [f"c{i}" for i in range(len(columns))]
     columns.append(pa.chunked_array([pa.array([sign] * table.num_rows, pa.int64())]))
@@ -214,42 +216,45 @@ def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.
 
 
 def _readable_value(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
-    scalar = _from_sql(column.combine_chunks()[:1], arrow_type)[0]
+    scalar = _restore_canonical_type(column.combine_chunks()[:1], arrow_type)[0]
     try:
         return scalar.as_py()
     except ValueError:  # nanoseconds, which Python's own types do not have
         return str(scalar)
 
 
-def _key_names(spec: TableSpec) -> list[str]:
+def _sql_key_names(spec: TableSpec) -> list[str]:
     return [f"k{i}" for i in range(len(spec.keys))]
 
 
-def _no_key_missing_sql(spec: TableSpec) -> str:
-    """The SQL condition that none of a row's keys is null or NaN, which match nothing."""
+def _all_keys_present_sql(spec: TableSpec) -> str:
+    """Return the SQL condition that no key of a row is null or NaN."""
     types = {field.name: field for field in spec.left.fields}
     conditions = []
-    for name, key in zip(_key_names(spec), spec.keys, strict=True):
+    for name, key in zip(_sql_key_names(spec), spec.keys, strict=True):
         conditions.append(f"{name} IS NOT NULL")
-        if types[key].floating:
+        if types[key].is_floating:
             conditions.append(f"NOT isnan({name})")
     return " AND ".join(conditions)
 
 
-def memory_limit() -> int:
-    """The most bytes of memory that DuckDB may take; beyond them it spills to disk."""
+def duckdb_memory_limit() -> int:
+    """Return the largest number of bytes of memory that DuckDB may use; beyond that it spills to disk."""
     return max(available_memory_bytes() // 4, LEAST_MEMORY)
 
 
 @contextlib.contextmanager
-def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
-    """A DuckDB connection with the views `left_rows` and `right_rows`, and the number of rows of each.
+def _open_duckdb_views(
+    spec: TableSpec, untyped: UntypedColumns, *, keys_only: bool
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
+    """Open a DuckDB connection with the views `left_rows` and `right_rows`; yields it and the number of rows of each.
 
-    Key columns are k0… and, unless `keys_only`, all columns l0… or r0…
+    Key columns are k0… and, unless `keys_only`, all columns l0… or r0… `untyped`: columns, by file, that are read
+    without their logical types.
     """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{memory_limit() // 2**20}MiB",
+            "memory_limit": f"{duckdb_memory_limit() // 2**20}MiB",
             "threads": THREADS,
             "temp_directory": os.path.join(folder, "spilled"),
             "preserve_insertion_order": False,
@@ -261,7 +266,7 @@ def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple
         }
         with duckdb.connect(":memory:", config=settings) as connection:
             sides = [
-                SideFiles(connection, side, os.path.join(folder, name), raw)
+                LinkedTableFiles(connection, side, os.path.join(folder, name), untyped)
                 for side, name in ((spec.left, "left"), (spec.right, "right"))
             ]
             try:
@@ -275,19 +280,22 @@ def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple
                 raise RunFailed(f"DuckDB could not compute the expected result: {first_message_line(error)}") from None
 
 
-def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
-    """Call `work`, again with more columns to read raw as long as DuckDB refuses values of some."""
+def _retry_with_untyped_columns(run_query: Callable[[UntypedColumns], _QueryResult]) -> _QueryResult:
+    """Call `run_query` until DuckDB refuses no values.
+
+    Columns with values that it refused are read without their logical types in the next call.
+    """
     raw: dict[str, frozenset[str]] = {}
     while True:
         try:
-            return work(raw)
-        except RawReadNeeded as refused:
+            return run_query(raw)
+        except LogicalTypesRefused as refused:
             for file, columns in refused.columns.items():
                 raw[file] = raw.get(file, frozenset()) | columns
 
 
-def _from_sql(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Values that DuckDB gave under their canonical type; its bytes may be text that is not UTF-8."""
-    as_integers = array.type != arrow_type and integer_type(arrow_type, floats=True) == array.type
+def _restore_canonical_type(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """Convert values from DuckDB to their canonical Arrow type; text, which may not be UTF-8, comes as bytes."""
+    as_integers = array.type != arrow_type and as_integer_type(arrow_type, include_floats=True) == array.type
     same_bytes = as_integers or pa.types.is_large_string(arrow_type)
     return array.view(arrow_type) if same_bytes else array.cast(arrow_type)

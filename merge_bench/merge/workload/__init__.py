@@ -29,7 +29,7 @@ KEY = "key"  # the name of the key column of synthetic tables
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The description of a workload, as its file in this folder declares."""
+    """The properties of a workload, as its file in this folder declares them."""
 
     name: str  # in `--workload`, and of its file
     help: str  # what its tables are, in a few words of the option's help
@@ -48,17 +48,17 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def benchmark_workload_names() -> tuple[str, ...]:
-    """The names of the workloads that are benchmarks: they have questions."""
+    """Return the names of the workloads that are benchmarks, which have questions."""
     return tuple(workload.name for workload in workloads() if workload.attribute is not None)
 
 
-def sizable_workload_names() -> tuple[str, ...]:
-    """The names of the workloads whose tables ``--rows`` makes smaller or larger."""
+def resizable_workload_names() -> tuple[str, ...]:
+    """Return the names of the workloads whose tables ``--rows`` makes smaller or larger."""
     return tuple(workload.name for workload in workloads() if workload.rows)
 
 
 def import_benchmark(name: str) -> Any:
-    """Import the workload called `name`, and return its `Benchmark`; None if it is no benchmark."""
+    """Import the workload called `name`, and return its `Benchmark`; None if the workload is not a benchmark."""
     attribute = next((workload.attribute for workload in workloads() if workload.name == name), None)
     if attribute is None:
         return None
@@ -66,28 +66,28 @@ def import_benchmark(name: str) -> Any:
 
 
 def workload_choices() -> tuple[str, ...]:
-    """All values of ``--workload``: ``auto`` and the names of the workloads."""
+    """Return all values of ``--workload``: ``auto`` and the names of the workloads."""
     return (AUTO, *(workload.name for workload in workloads()))
 
 
-def workload_help() -> str:
-    """The help of ``--workload``: a few words about each, and the meaning of ``auto``."""
+def workload_option_help() -> str:
+    """Return the help text of ``--workload``: a few words about each workload, and the meaning of ``auto``."""
     lines = "; ".join(f"{workload.name}: {workload.help}" for workload in workloads())
     return f"Tables to merge. {lines}; {AUTO}: tables if --left and --right are given, else synthetic."
 
 
-def questions_help() -> str:
-    """The help of ``--question``: the questions of each benchmark, and the default ones."""
+def question_option_help() -> str:
+    """Return the help text of ``--question``: the questions of each benchmark, and the default ones."""
     benchmarks = [workload for workload in workloads() if workload.attribute is not None]
     questions = " or ".join(f"{each.name} ({each.questions})" for each in benchmarks)
     defaults = "; ".join(f"{each.name}: {each.default}" for each in benchmarks)
     return f"Questions of --workload {questions}. Several values make a sweep. [{defaults}]"
 
 
-def rows_help() -> str:
-    """The help of ``--rows``: which workloads it sizes, and how large they are without it."""
+def rows_option_help() -> str:
+    """Return the help text of ``--rows``: the workloads whose size it sets, and their default sizes."""
     defaults = "; ".join(f"{each.name}: {each.rows:,}" for each in workloads() if each.rows)
-    return f"Rows of the left table of --workload {' or '.join(sizable_workload_names())}. [{defaults}]"
+    return f"Rows of the left table of --workload {' or '.join(resizable_workload_names())}. [{defaults}]"
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class SyntheticSpec:
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """A worker's part of the expected result: rows and checksum, to be added up over the workers."""
+class ExpectedWorkerResult:
+    """The result rows that one worker expects: their number and checksum, to be added up over the workers."""
 
     rows: int
     checksum: int

@@ -24,8 +24,11 @@ Make = Callable[[Path, Sequence[str]], object]
 
 
 @dataclass(frozen=True)
-class Question:
-    """A merge of two tables of a benchmark; `how`: a value of ``--how``, None if the benchmark leaves it open."""
+class BenchmarkQuestion:
+    """A question of a benchmark: the merge of two of its tables.
+
+    `how`: a value of ``--how``, None if any is allowed.
+    """
 
     name: str
     left: str
@@ -37,19 +40,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of named questions, each a merge of two tables: a value of ``--workload``.
+    """A benchmark, as a value of ``--workload``: named questions, each a merge of two tables.
 
-    `default`: the questions of a run that names none. `make`: gives the Parquet files of the tables with these names,
-    which it generates by the options if they do not exist.
+    `default`: the questions of a run that names none. `make`: returns the Parquet files of the tables with these names,
+    and generates them according to the options if they do not exist.
     """
 
     name: str
-    questions: tuple[Question, ...]
+    questions: tuple[BenchmarkQuestion, ...]
     default: tuple[str, ...]
     make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
     def choose_questions(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Resolve the names of questions (``3`` is ``q3``); without names, the default questions.
+        """Return the full names of the questions (``3`` is ``q3``); without names, the default questions.
 
         Raises `UsageError` if there is no such question, or one is named twice.
         """
@@ -63,13 +66,13 @@ class Benchmark:
                 raise UsageError(f"--question names {name} twice")
         return tuple(chosen) or self.default
 
-    def find_question(self, name: str) -> Question:
+    def find_question(self, name: str) -> BenchmarkQuestion:
         return next(question for question in self.questions if question.name == name)
 
     def plan_question(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
         """Plan the merge of the question called `name` for so many workers; missing tables are generated.
 
-        There is no warning of few row groups: only tables with few rows have them, which the generator decides. The
+        There is no warning about few row groups: only tables with few rows have them, which the generator decides. The
         tables have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes
         other bytes.
         """
@@ -81,38 +84,39 @@ class Benchmark:
 
 
 def make_tables_once(
-    what: str, target: Path, names: Sequence[str], make: Make, disk_bytes: int, smaller: str
+    description: str, target_folder: Path, names: Sequence[str], make_tables: Make, disk_bytes: int, size_option: str
 ) -> tuple[Path, ...]:
-    """Return the paths ``target/<name>.parquet``, after making the files that do not exist.
+    """Return the paths ``target_folder/<name>.parquet``, after making the files that do not exist.
 
-    A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An
-    interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
+    A file exists only when it is complete: `make_tables` writes it to a folder beside `target_folder`, from where it is
+    moved. An interrupted generation is repeated, and of several processes at once one makes the files and the others
+    wait.
 
-    `what`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the benchmark.
-    `smaller`: the option that makes them smaller.
+    `description`: the benchmark and its size, for messages. `disk_bytes`: estimated bytes of all files of the
+    benchmark. `size_option`: the option that makes them smaller.
 
     Raises `UsageError` if the disk is too small, or cannot be written to.
     """
-    paths = {name: target / f"{name}.parquet" for name in names}
-    folder = target.parent
+    paths = {name: target_folder / f"{name}.parquet" for name in names}
+    folder = target_folder.parent
     try:
         if not _missing_tables(paths):
             return tuple(paths.values())
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / f".{target.name}.lock", "w", opener=open_without_links) as lock:
+        with open(folder / f".{target_folder.name}.lock", "w", opener=open_without_links) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
             if missing := _missing_tables(paths):
-                for stale in folder.glob(f".{target.name}.tmp-*"):
+                for stale in folder.glob(f".{target_folder.name}.tmp-*"):
                     shutil.rmtree(stale, ignore_errors=True)
                 free = shutil.disk_usage(folder).free
                 if disk_bytes > free:
                     raise UsageError(
-                        f"{what} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)} free;"
-                        f" use a smaller {smaller}, or set XDG_CACHE_HOME to another folder"
+                        f"{description} needs about {format_bytes(disk_bytes)}, but {folder} has {format_bytes(free)}"
+                        f" free; use a smaller {size_option}, or set XDG_CACHE_HOME to another folder"
                     )
-                _make_tables(make, missing, folder / f".{target.name}.tmp-{os.getpid()}", target)
+                _make_tables(make_tables, missing, folder / f".{target_folder.name}.tmp-{os.getpid()}", target_folder)
     except OSError as error:
-        raise UsageError(f"cannot write the tables of {what} to {folder}: {error.strerror or error}") from None
+        raise UsageError(f"cannot write the tables of {description} to {folder}: {error.strerror or error}") from None
     return tuple(paths.values())
 
 
@@ -120,13 +124,13 @@ def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.is_file()]
 
 
-def _make_tables(make: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
+def _make_tables(make_tables: Make, names: Sequence[str], temporary_folder: Path, target_folder: Path) -> None:
     """Make tables in a temporary folder, and move them to the target."""
-    temporary.mkdir()
+    temporary_folder.mkdir()
     try:
-        make(temporary, names)
-        target.mkdir(exist_ok=True)
+        make_tables(temporary_folder, names)
+        target_folder.mkdir(exist_ok=True)
         for name in names:
-            os.replace(temporary / f"{name}.parquet", target / f"{name}.parquet")
+            os.replace(temporary_folder / f"{name}.parquet", target_folder / f"{name}.parquet")
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)

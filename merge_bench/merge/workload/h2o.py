@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from merge_bench.config.files import user_cache_folder
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
+from merge_bench.merge.workload.benchmarks import Benchmark, BenchmarkQuestion, make_tables_once
 from merge_bench.units import format_count
 
 WORKLOAD = Workload(
@@ -47,18 +47,18 @@ Numbers = npt.NDArray[np.int64]
 
 
 class H2oGenerator:
-    """Generates the tables of h2o for `rows` rows of x, a row group at a time."""
+    """Generates the tables of the h2o benchmark, one row group at a time; `rows`: of table x."""
 
     def __init__(self, rows: int) -> None:
         least = LEAST_KEYS
         self.rows = {"x": rows, "small": max(least, rows // 10**6), "medium": max(least, rows // 1000), "big": rows}
 
-    def group_rows(self, table: str) -> int:
-        """Rows of a row group; the last one may have fewer."""
+    def rows_per_row_group(self, table: str) -> int:
+        """Return the number of rows of a table's row groups; the last one may have fewer."""
         return min(MOST_GROUP_ROWS, max(1, self.rows[table] // ROW_GROUPS))
 
     def make_row_group(self, table: str, number: int) -> pa.Table:
-        size, place = self.group_rows(table), list(H2O_TABLES).index(table)
+        size, place = self.rows_per_row_group(table), list(H2O_TABLES).index(table)
         first = number * size
         rows = np.arange(first, min(first + size, self.rows[table]))
         random = np.random.default_rng((SEED, place, number))
@@ -69,51 +69,51 @@ class H2oGenerator:
         values = np.round(random.uniform(0.0, 100.0, len(rows)), 6)
         return pa.table({**columns, "v1" if table == "x" else "v2": values})
 
-    def write(self, table: str, path: Path) -> None:
+    def write_table(self, table: str, path: Path) -> None:
         with pq.ParquetWriter(path, self.make_row_group(table, 0).schema, compression="zstd") as writer:
-            for number in range(-(-self.rows[table] // self.group_rows(table))):
+            for number in range(-(-self.rows[table] // self.rows_per_row_group(table))):
                 writer.write_table(self.make_row_group(table, number))
 
     def _draw_keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
-        """Draw the values of column id1, id2 or id3 for these rows."""
+        """Draw the values of key column id1, id2 or id3 for these rows."""
         keys = self.rows[("small", "medium", "big")[column - 1]]
         shared, seed = round(0.9 * keys), 1000 * SEED + 10 * column  # shared: keys that the other side has, too
-        places = _shuffled_places(rows, self.rows[table], seed + 1 + list(H2O_TABLES).index(table))
+        places = _shuffled_positions(rows, self.rows[table], seed + 1 + list(H2O_TABLES).index(table))
         drawn = places >= keys
         places[drawn] = random.integers(0, keys, int(drawn.sum()))
         if table != "x":
             places[places >= shared] += keys - shared
-        return 1 + _shuffled_places(places, 2 * keys - shared, seed)
+        return 1 + _shuffled_positions(places, 2 * keys - shared, seed)
 
 
-def _shuffled_places(numbers: Numbers, count: int, seed: int) -> Numbers:
-    """The positions of these numbers in a pseudo-random order of 0…count-1."""
-    from merge_bench.merge.workload.synthetic import permute
+def _shuffled_positions(numbers: Numbers, count: int, seed: int) -> Numbers:
+    """Return the positions of these numbers in a pseudo-random order of 0…count-1."""
+    from merge_bench.merge.workload.synthetic import permute_numbers
 
     places = numbers.copy()
-    permute(places, count, math.isqrt(count - 1) + 1, seed)
+    permute_numbers(places, count, math.isqrt(count - 1) + 1, seed)
     return places
 
 
 def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
-    """Return the Parquet files of the h2o tables called `names`, for `rows` rows of x; made if they do not exist.
+    """Return the Parquet files of the h2o tables called `names`, made if they do not exist; `rows`: of table x.
 
     It raises what `make_tables_once` raises.
     """
 
-    def make(temporary: Path, missing: Sequence[str]) -> None:
+    def make_missing_tables(folder: Path, names: Sequence[str]) -> None:
         generator = H2oGenerator(rows)
-        for name in missing:
-            generator.write(name, temporary / f"{name}.parquet")
+        for name in names:
+            generator.write_table(name, folder / f"{name}.parquet")
 
     target = (folder or user_cache_folder() / "h2o") / f"{rows}-{H2O_VERSION}"
     return make_tables_once(
-        f"h2o with {format_count(rows)} rows", target, names, make, H2O_BYTES_PER_ROW * rows, "--rows"
+        f"h2o with {format_count(rows)} rows", target, names, make_missing_tables, H2O_BYTES_PER_ROW * rows, "--rows"
     )
 
 
-def _h2o_question(name: str, right: str, key: str, how: str = "inner") -> Question:
-    return Question(name, "x", right, (key,), (key,), how)
+def _h2o_question(name: str, right: str, key: str, how: str = "inner") -> BenchmarkQuestion:
+    return BenchmarkQuestion(name, "x", right, (key,), (key,), how)
 
 
 H2O = Benchmark(

@@ -46,7 +46,7 @@ Partitions = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class TableFile:
-    """One Parquet file: its absolute path, and names and values of the Hive partitions that it lies in."""
+    """One Parquet file of a table: its absolute path, and the names and values of the Hive partitions that it is in."""
 
     path: str
     partitions: Partitions = ()
@@ -54,7 +54,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class SkippedFiles:
-    """Files and folders that a table leaves out for one `reason`. `names`: the first of them."""
+    """The files and folders that are not read as parts of a table, for one `reason`; `names`: of the first of them."""
 
     reason: str
     count: int
@@ -67,43 +67,43 @@ class SkippedFiles:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table, sorted, and the files left out."""
+    """The files of a table, sorted, and those in its folders that are not read."""
 
     files: tuple[TableFile, ...]
     left_out: tuple[SkippedFiles, ...] = ()
 
 
-def find_files(table: str) -> TableFiles:
+def find_table_files(table: str) -> TableFiles:
     """Find the files of a table given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
 
     Raises `UsageError` if there is none, if one of them cannot be read or is not a Parquet file, or if they belong to a
     table format with a log of its own, and `RunFailed` if a file is damaged.
     """
     base, pattern = _split_at_pattern(table)
-    search = _Search(table, base)
-    search.take(base, pattern)
+    search = _FileSearch(table, base)
+    search.add_files(base, pattern)
     if not search.files and not search.left_out:
         raise UsageError(f"no file matches {table}" if pattern else f"folder {table} has no Parquet file")
     if not os.path.isfile(base):
-        search.refuse_formats({os.path.dirname(file) for file in search.files})
+        search.refuse_table_formats({os.path.dirname(file) for file in search.files})
     if not search.files:
-        raise UsageError(f"{table} has no Parquet file; left out: {'; '.join(map(str, search.summary()))}")
+        raise UsageError(f"{table} has no Parquet file; left out: {'; '.join(map(str, search.skipped_files()))}")
     files = (TableFile(file, _hive_partitions(file, base)) for file in sorted(search.files))
-    return TableFiles(tuple(files), search.summary())
+    return TableFiles(tuple(files), search.skipped_files())
 
 
-def _split_at_pattern(table: str) -> tuple[str, tuple[str, ...]]:
-    """The longest beginning of a path that exists as it stands, absolute, and the parts of the pattern after it."""
-    local = table
-    if "://" in table:
-        address = urlsplit(table)
+def _split_at_pattern(path: str) -> tuple[str, tuple[str, ...]]:
+    """Split a table's path: the longest part that exists, made absolute, and the parts of the pattern after it."""
+    local = path
+    if "://" in path:
+        address = urlsplit(path)
         if address.scheme.lower() != "file" or address.netloc not in ("", "localhost"):
-            raise UsageError(f"{table} is not on a file system of this host; copy its files here, or mount them")
-        local = unquote(table.partition("://")[2].removeprefix(address.netloc))
+            raise UsageError(f"{path} is not on a file system of this host; copy its files here, or mount them")
+        local = unquote(path.partition("://")[2].removeprefix(address.netloc))
     try:
         parts = Path(local).expanduser().absolute().parts
     except RuntimeError as error:
-        raise UsageError(f"{table}: {error}") from None
+        raise UsageError(f"{path}: {error}") from None
     for length in range(len(parts), 0, -1):
         base = os.path.join(*parts[:length])
         try:
@@ -111,45 +111,47 @@ def _split_at_pattern(table: str) -> tuple[str, tuple[str, ...]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
-            raise _unreadable_error(table, error) from None
+            raise _unreadable_error(path, error) from None
         pattern = parts[length:]
         if pattern and not glob.has_magic(pattern[0]):
             break
         return base, pattern
     if any(map(glob.has_magic, pattern)):
-        raise UsageError(f"no file matches {table}: there is no {os.path.join(base, pattern[0])}")
-    raise UsageError(f"no such file: {table}")
+        raise UsageError(f"no file matches {path}: there is no {os.path.join(base, pattern[0])}")
+    raise UsageError(f"no such file: {path}")
 
 
-class _Search:
-    """A search through folders for a table's files; `files` and `left_out` are its findings."""
+class _FileSearch:
+    """A search for a table's files in folders; the results are `files` and `left_out`, each path with a reason."""
 
     def __init__(self, table: str, base: str) -> None:
         self.table, self.base = table, base
         self.files: set[str] = set()
         self.left_out: dict[str, str] = {}
 
-    def take(self, path: str, pattern: tuple[str, ...], above: frozenset[tuple[int, int]] = frozenset()) -> None:
-        """Take a file, or of a folder all that matches `pattern`; an empty one matches everything.
+    def add_files(
+        self, path: str, pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]] = frozenset()
+    ) -> None:
+        """Add a file, or of a folder all files that match `pattern` (its parts; an empty one matches everything).
 
-        `above`: the folders that `path` lies in.
+        `enclosing_folders`: device and inode of the folders that `path` is in.
         """
         try:
             status = os.stat(path)
             if stat.S_ISDIR(status.st_mode):
                 here = (status.st_dev, status.st_ino)
-                if here in above:
+                if here in enclosing_folders:
                     raise UsageError(f"{path} is a link to a folder that it lies in; remove it")
                 with os.scandir(path) as entries:
                     names = sorted(entry.name for entry in entries)
-                self._take_names(path, names, pattern, above | {here})
+                self._add_matching_names(path, names, pattern, enclosing_folders | {here})
             elif not pattern:
-                self._take_file(path, status)
+                self._add_file(path, status)
         except (OSError, ValueError) as error:
             raise _unreadable_error(path, error) from None
 
-    def summary(self) -> tuple[SkippedFiles, ...]:
-        """The files and folders that were left out, by reason."""
+    def skipped_files(self) -> tuple[SkippedFiles, ...]:
+        """Return the files and folders that are not read, by reason."""
         groups = []
         for reason in (HIDDEN, NO_DATA):
             names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
@@ -157,8 +159,8 @@ class _Search:
                 groups.append(SkippedFiles(reason, len(names), tuple(names[:MOST_NAMES])))
         return tuple(groups)
 
-    def refuse_formats(self, folders: Collection[str]) -> None:
-        """Refuse `folders` that belong to a table of Delta, Hudi or Iceberg."""
+    def refuse_table_formats(self, folders: Collection[str]) -> None:
+        """Raise `UsageError` if folders belong to a table of Delta, Hudi or Iceberg."""
         inside = {Path(folder) for folder in folders}
         around = inside | {parent for folder in inside for parent in folder.parents}
         for folder in sorted(around):
@@ -171,16 +173,16 @@ class _Search:
                     f" its present rows to a folder of Parquet files with {_LIBRARIES[name]}, and merge that folder"
                 )
 
-    def _take_names(
-        self, folder: str, names: Iterable[str], pattern: tuple[str, ...], above: frozenset[tuple[int, int]]
+    def _add_matching_names(
+        self, folder: str, names: Iterable[str], pattern: tuple[str, ...], enclosing_folders: frozenset[tuple[int, int]]
     ) -> None:
-        """Search the names of a folder for files that the pattern matches."""
+        """Add the files of a folder whose names match the pattern, and search its matching folders."""
         if not pattern:
-            self.refuse_formats([folder])  # before its other files are looked at
+            self.refuse_table_formats([folder])  # before its other files are looked at
         head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
         deep = head == "**"
         if deep:
-            self._take_names(folder, names, rest, above)
+            self._add_matching_names(folder, names, rest, enclosing_folders)
         for name in names:
             path = os.path.join(folder, name)
             if (deep and not (rest and os.path.isdir(path))) or not fnmatch.fnmatchcase(name, head):
@@ -188,10 +190,10 @@ class _Search:
             if name[0] in "._" and head[0] != name[0]:
                 self.left_out[path] = HIDDEN
             else:
-                self.take(path, pattern if deep else rest, above)
+                self.add_files(path, pattern if deep else rest, enclosing_folders)
 
-    def _take_file(self, path: str, status: os.stat_result) -> None:
-        """Add a file to the table, or to the files left out."""
+    def _add_file(self, path: str, status: os.stat_result) -> None:
+        """Add a file to the files of the table, or to the files that are not read."""
         if not stat.S_ISREG(status.st_mode):
             why = "is a pipe, a socket or a device, not a file"
             raise UsageError(f"{path} {why}; remove it, or name the table's files")
@@ -207,7 +209,7 @@ class _Search:
 
 
 def _parquet_problem(path: str, size: int) -> str | None:
-    """Why a file is not a Parquet file; None if it is one."""
+    """Return the reason why a file is not a Parquet file; None if it is one."""
     if size == 0:
         return "it is empty"
     with open(path, "rb") as file:
@@ -226,7 +228,7 @@ def _parquet_problem(path: str, size: int) -> str | None:
 
 
 def _hive_partitions(file: str, base: str) -> Partitions:
-    """The Hive partitions that the names of the folders between `base` and the file say, outermost first."""
+    """Return the Hive partitions (name, value) in the folder names between `base` and a file, outermost first."""
     values: dict[str, str | None] = {}
     for folder in Path(file).relative_to(base).parts[:-1]:
         name, equals, value = folder.partition("=")
@@ -259,7 +261,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class FooterColumn:
-    """The description of one column in the footers of all files.
+    """The description of one column, from the footers of all files of a table.
 
     `type`: canonical; null if no file has a value. `stored`: the type in the files; `type` where they differ.
     `nullable`: False only if statistics of every row group show that there is no null. `largest`: the largest value of
@@ -275,11 +277,11 @@ class FooterColumn:
 
 @dataclass(frozen=True)
 class TableFooters:
-    """The footers of a table: its files, its columns as they first occur, and its row groups that have rows.
+    """The content of a table's footers: its files, its columns as they first occur, and row groups that have rows.
 
-    `names`: those of all columns, also of those that were not asked for.
-    `constants`: file → the columns that it does not hold, with the value that all of its rows have there: that of a
-    Hive partition, or None. `fingerprint`: equal for equal footers, whatever files are called.
+    `names`: of all columns, including those that are not read. `constants`: for each file the columns that it does not
+    contain, with the value of all of its rows: that of a Hive partition, or None. `fingerprint`: equal for equal
+    footers, whatever files are called.
     """
 
     files: tuple[str, ...]
@@ -294,7 +296,7 @@ class TableFooters:
 
 @dataclass
 class _FileFooter:
-    """One file: its footer, and its columns by name (types as stored and canonical, positions among the leaves)."""
+    """One file's footer, with its columns by name: types as stored and canonical, positions among leaf columns."""
 
     file: TableFile
     metadata: pq.FileMetaData
@@ -305,23 +307,23 @@ class _FileFooter:
     types: dict[str, pa.DataType] = field(default_factory=dict)
 
 
-def read_footers(path: str, wanted: Collection[str] | None = None) -> TableFooters:
+def read_footers(path: str, wanted_columns: Collection[str] | None = None) -> TableFooters:
     """Read the footers of a table given as a file, a folder or a pattern.
 
-    `wanted`: the only columns to be read, where they exist; None: all.
+    `wanted_columns`: read only these columns, where they exist; None: all.
 
     Raises `UsageError` for a missing or unreadable file, for columns whose types in several files cannot be unified,
     for an unsupported column type, and `RunFailed` for a damaged file.
     """
-    table = find_files(path)
+    table = find_table_files(path)
     parts = [_read_footer(file) for file in table.files]
-    partitions = _partition_columns(parts, wanted)
+    partitions = _partition_columns(parts, wanted_columns)
     for part in parts:
         for name in part.fields:
-            if wanted is None or name in wanted:
+            if wanted_columns is None or name in wanted_columns:
                 part.types[name] = _canonical_type(part, name)
         if not part.types and not partitions:
-            raise UsageError(f"{part.file.path} has no columns" + (" that --columns names" if wanted else ""))
+            raise UsageError(f"{part.file.path} has no columns" + (" that --columns names" if wanted_columns else ""))
     types = _unified_types(parts)
     for name in partitions.keys() & types.keys():
         raise UsageError(
@@ -349,12 +351,12 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> TableFoote
         constants,
         table.left_out,
         _fingerprint(parts),
-        tuple(_cautions(path, parts, types)),
+        tuple(_footer_warnings(path, parts, types)),
     )
 
 
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """Read columns of the rows in these row groups of a file, as far as the file has them.
+    """Read these columns of some row groups of a file; columns that the file does not have are left out.
 
     Raises `RunFailed`, naming the file, if it cannot be read.
     """
@@ -392,22 +394,22 @@ def _read_footer(file: TableFile) -> _FileFooter:
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
-    """The number of columns of a Parquet file in which a column of this type is stored."""
+    """Return the number of leaf columns in which Parquet stores a column of this type."""
     if isinstance(arrow_type, pa.BaseExtensionType):
         return _leaf_count(arrow_type.storage_type)
     return sum(_leaf_count(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
-def _canonical_type(part: _FileFooter, name: str) -> pa.DataType:
-    stored = part.fields[name].type
+def _canonical_type(footer: _FileFooter, column_name: str) -> pa.DataType:
+    stored = footer.fields[column_name].type
     try:
-        return stored if pa.types.is_null(stored) else canonical_type(stored, name)
+        return stored if pa.types.is_null(stored) else canonical_type(stored, column_name)
     except UsageError as error:
-        raise UsageError(f"{part.file.path}: {error}; name the columns to keep with --columns") from None
+        raise UsageError(f"{footer.file.path}: {error}; name the columns to keep with --columns") from None
 
 
 def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that Arrow finds for values of both types; None if there is none in 128 bits."""
+    """Return the type to which Arrow promotes both types; None if there is none in 128 bits."""
     schemas = [pa.schema([("column", kind)]) for kind in (left, right)]
     try:
         common = pa.unify_schemas(schemas, promote_options="permissive").field("column").type
@@ -417,21 +419,21 @@ def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of a column with these canonical types in two files; None if there is none.
+    """Return the type that holds a column's values of two files with these canonical types; None if there is none.
 
-    As `promoted_type`, but for decimals and floats, which would be rounded. A cast of integers to the floating type
-    of others, or of uint64 to int64, has to be checked value by value.
+    It is the `promoted_type`, except for decimals and floats, which would be rounded. A cast of integers to the
+    floating type of others, or of uint64 to int64, has to be checked value by value.
     """
     if any(pa.types.is_decimal(a) and pa.types.is_floating(b) for a, b in ((left, right), (right, left))):
         return None
     return left if left == right else promoted_type(left, right)
 
 
-def _unified_types(parts: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
-    """For each column the type that holds its values of all files."""
+def _unified_types(footers: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
+    """Return for each column the type that holds its values of all files; raises `UsageError` if there is none."""
     types: dict[str, pa.DataType] = {}
     first: dict[str, str] = {}
-    for part in parts:
+    for part in footers:
         for name, kind in part.types.items():
             common = unified_type(types.get(name, kind), kind)
             if common is None:
@@ -445,11 +447,11 @@ def _unified_types(parts: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
     return types
 
 
-def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]) -> FooterColumn:
-    """Combine what all footers say of a column; raises an error for integers that a float cannot hold."""
+def _summarize_column(name: str, column_type: pa.DataType, footers: Sequence[_FileFooter]) -> FooterColumn:
+    """Combine the descriptions of a column in all footers; raises an error for integers that a float cannot hold."""
     nullable, stored = False, set()
     largest: int | None = 0
-    for part in parts:
+    for part in footers:
         if name not in part.types:
             nullable |= part.metadata.num_rows > 0
             continue
@@ -460,31 +462,35 @@ def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]
             nullable |= part.fields[name].nullable and (unknown or statistics.null_count > 0)
             if pa.types.is_null(part.types[name]):
                 nullable = True
-            elif pa.types.is_unsigned_integer(kind):
-                largest = _larger_maximum(largest, statistics, group.rows)
-            if pa.types.is_integer(part.types[name]) and pa.types.is_floating(kind):
-                _check_integers_fit(name, kind, part, statistics)
-    return FooterColumn(name, kind, stored.pop() if len(stored) == 1 else kind, nullable, largest)
+            elif pa.types.is_unsigned_integer(column_type):
+                largest = _update_maximum(largest, statistics, group.rows)
+            if pa.types.is_integer(part.types[name]) and pa.types.is_floating(column_type):
+                _check_integers_fit(name, column_type, part, statistics)
+    return FooterColumn(name, column_type, stored.pop() if len(stored) == 1 else column_type, nullable, largest)
 
 
-def _check_integers_fit(name: str, kind: pa.DataType, part: _FileFooter, statistics: pq.Statistics | None) -> None:
+def _check_integers_fit(
+    name: str, column_type: pa.DataType, footer: _FileFooter, statistics: pq.Statistics | None
+) -> None:
     """Raise `UsageError` if a file's integers do not fit the floating type of the column."""
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
     if abs(extreme) > 2**53:  # smaller floats are found only beside integers that they hold
         raise UsageError(
-            f"column {name!r} is {kind} in other files of its table, which does not hold {extreme} of {part.file.path};"
-            " write the files again with one type, or leave the column out with --columns"
+            f"column {name!r} is {column_type} in other files of its table, which does not hold {extreme} of"
+            f" {footer.file.path}; write the files again with one type, or leave the column out with --columns"
         )
 
 
-def _partition_columns(parts: Sequence[_FileFooter], wanted: Collection[str] | None) -> dict[str, pa.DataType]:
-    """The type of each Hive partition: int32 if all values are such, else strings; null without values."""
+def _partition_columns(
+    footers: Sequence[_FileFooter], wanted_columns: Collection[str] | None
+) -> dict[str, pa.DataType]:
+    """Return the type of each Hive partition: int32 if all values are such, else strings; null without values."""
     values: dict[str, list[str | None]] = {}
-    for part in parts:
+    for part in footers:
         for name, value in part.file.partitions:
-            if wanted is None or name in wanted:
+            if wanted_columns is None or name in wanted_columns:
                 values.setdefault(name, []).append(value)
     types = {}
     for name, of_files in values.items():
@@ -496,25 +502,25 @@ def _partition_columns(parts: Sequence[_FileFooter], wanted: Collection[str] | N
     return types
 
 
-def _fingerprint(parts: Sequence[_FileFooter]) -> str:
+def _fingerprint(footers: Sequence[_FileFooter]) -> str:
     whole = hashlib.blake2b(digest_size=16)
-    for digest in sorted(part.digest + repr(part.file.partitions).encode() for part in parts):
+    for digest in sorted(part.digest + repr(part.file.partitions).encode() for part in footers):
         whole.update(digest)
     return whole.hexdigest()
 
 
-def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
-    """Warnings about a table, from the footers of its files."""
+def _footer_warnings(path: str, footers: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+    """Yield warnings about a table, from the footers of its files."""
     differing, int96 = [], []
     for name, kind in types.items():
-        holding = [part for part in parts if name in part.types]
+        holding = [part for part in footers if name in part.types]
         if any(part.metadata.schema.column(part.leaves[name]).physical_type == "INT96" for part in holding):
             int96.append(repr(name))
         kinds = dict.fromkeys(str(part.types[name]) for part in holding)
         if len(kinds) > 1:
             differing.append(f"column {name!r} is {' and '.join(kinds)}, and is read as {kind}")
-        if missing := len(parts) - len(holding):
-            differing.append(f"column {name!r} is missing in {missing} of {len(parts)} files, and is null there")
+        if missing := len(footers) - len(holding):
+            differing.append(f"column {name!r} is missing in {missing} of {len(footers)} files, and is null there")
     if differing:
         yield Caution(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
     if int96:
@@ -522,11 +528,11 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
         yield Caution(INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off")
 
 
-def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
-    """The larger of a maximum so far and that of a row group's statistics; None if that is unknown."""
-    if so_far is None or statistics is None:
+def _update_maximum(maximum: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
+    """Return the larger of a maximum and that of a row group's statistics; None if one of them is unknown."""
+    if maximum is None or statistics is None:
         return None
     if not statistics.has_min_max:
         only_nulls = statistics.has_null_count and statistics.null_count == rows
-        return so_far if only_nulls else None
-    return max(so_far, int(statistics.max))
+        return maximum if only_nulls else None
+    return max(maximum, int(statistics.max))

@@ -28,141 +28,156 @@ import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.frame import Column, Frame, buffer_as_array
-from merge_bench.merge.jit import compile_loop, inline_expression
+from merge_bench.merge.jit import compile_inline, compile_loop
 from merge_bench.merge.partition_loops import mix64
-from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec, Workload
+from merge_bench.merge.workload import KEY, ExpectedWorkerResult, SyntheticSpec, Workload
 
 WORKLOAD = Workload(name="synthetic", help="generated from --chunk and --seed", place=1)
 
 ROUNDS = 4
 
 
-@inline_expression
-def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
-    """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
+@compile_inline
+def _permute_number(number: Any, rows: Any, root: Any, cipher_key: Any) -> Any:
+    """Permute a number of [0, rows) by a Feistel network over root × root ≥ rows, repeated until it is < rows.
 
     Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002).
     """
     while True:
-        left = x // root
-        right = x - left * root
+        left = number // root
+        right = number - left * root
         for turn in range(ROUNDS):
-            mixed = mix64(right ^ key ^ (np.uint64(turn + 1) << np.uint64(56)))
+            mixed = mix64(right ^ cipher_key ^ (np.uint64(turn + 1) << np.uint64(56)))
             turned = left + (((mixed >> np.uint64(32)) * root) >> np.uint64(32))
             left, right = right, turned - root if turned >= root else turned
-        x = left * root + right
-        if x < rows:
-            return x
+        number = left * root + right
+        if number < rows:
+            return number
 
 
-@inline_expression
-def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
-    """The key of right row `j`."""
-    place = _permute(j, rows, root, key + np.uint64(1))
+@compile_inline
+def _right_row_key(row: Any, rows: Any, root: Any, matches: Any, cipher_key: Any, zipf_law: Any) -> Any:
+    """Return the key of right row number `row`."""
+    place = _permute_number(row, rows, root, cipher_key + np.uint64(1))
     if place >= matches:
         return rows + place
-    if law[0] == 0.0:
+    if zipf_law[0] == 0.0:
         return place
-    u = np.float64(mix64(j ^ key ^ np.uint64(0x5EED)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-    rank = (1.0 + u * (law[1] - 1.0)) ** (1.0 / (1.0 - law[0])) if law[0] != 1.0 else np.exp(u * law[1])
+    u = np.float64(mix64(row ^ cipher_key ^ np.uint64(0x5EED)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    rank = (
+        (1.0 + u * (zipf_law[1] - 1.0)) ** (1.0 / (1.0 - zipf_law[0]))
+        if zipf_law[0] != 1.0
+        else np.exp(u * zipf_law[1])
+    )
     return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
 
 
 @compile_loop
-def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
-    """Write the keys of left rows from number `first` on to `out`."""
+def make_left_keys(first_row: int, out: Any, rows: int, root: int, seed: int) -> None:
+    """Write the keys of left rows, numbered from `first_row` on, to `out`."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
-        out[k] = _permute(np.uint64(first + k), n, r, key)
+        out[k] = _permute_number(np.uint64(first_row + k), n, r, key)
 
 
 @compile_loop
-def permute(numbers: Any, rows: int, root: int, seed: int) -> None:
-    """Permute the numbers 0…rows-1 in place, pseudo-randomly."""
+def permute_numbers(numbers: Any, rows: int, root: int, seed: int) -> None:
+    """Permute an array of numbers of 0…rows-1 in place, pseudo-randomly."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(numbers.size):
-        numbers[k] = _permute(np.uint64(numbers[k]), n, r, key)
+        numbers[k] = _permute_number(np.uint64(numbers[k]), n, r, key)
 
 
 @compile_loop
-def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks: Any) -> None:
-    """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
+def mark_matched_left_keys(rows: int, root: int, matches: int, seed: int, zipf_law: Any, marks: Any) -> None:
+    """Set the bits of all left keys that some right row has; `marks` has one 64-bit word for each 64 keys."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for j in range(rows):
-        value = _right_key(np.uint64(j), n, r, m, key, law)
+        value = _right_row_key(np.uint64(j), n, r, m, key, zipf_law)
         if value < n:
             marks[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
 
 
-@inline_expression
-def _has_partner(value: Any, matches: Any, marks: Any) -> Any:
-    """Whether a right row has this left key."""
+@compile_inline
+def _left_key_has_match(key: Any, matches: Any, marks: Any) -> Any:
+    """Whether some right row has this left key."""
     if marks.size == 0:
-        return value < matches
-    return (marks[value >> np.uint64(6)] >> (value & np.uint64(63))) & np.uint64(1) == np.uint64(1)
+        return key < matches
+    return (marks[key >> np.uint64(6)] >> (key & np.uint64(63))) & np.uint64(1) == np.uint64(1)
 
 
-@inline_expression
-def _left_checksum_term(i: Any) -> Any:
-    """The term that left row `i` alone adds to the checksum."""
-    return mix64(~i)
+@compile_inline
+def _left_checksum_term(row: Any) -> Any:
+    """Return what a left row without a right row adds to the checksum; `row`: its number."""
+    return mix64(~row)
 
 
 @compile_loop
-def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, expected: Any) -> None:
-    """Add number and checksum of the left rows that have a partner, or (`partner` false) none, to `expected`."""
+def add_expected_left_rows(first_row: int, keys: Any, matches: int, marks: Any, matched: bool, expected: Any) -> None:
+    """Add number and checksum of the left rows with a match (or, if `matched` is false, without) to `expected`."""
     m = np.uint64(matches)
     for k in range(keys.size):
-        if _has_partner(np.uint64(keys[k]), m, marks) == partner:
+        if _left_key_has_match(np.uint64(keys[k]), m, marks) == matched:
             expected[0] += np.uint64(1)
-            expected[1] += _left_checksum_term(np.uint64(first + k))
+            expected[1] += _left_checksum_term(np.uint64(first_row + k))
 
 
 @compile_loop
-def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
-    """Add number and checksum of the right rows without a partner to `expected`."""
+def add_expected_right_rows(first_row: int, keys: Any, rows: int, expected: Any) -> None:
+    """Add the number and checksum of the right rows without a match to `expected`."""
     n = np.uint64(rows)
     for k in range(keys.size):
         if np.uint64(keys[k]) >= n:
             expected[0] += np.uint64(1)
-            expected[1] += mix64(np.uint64(first + k) + np.uint64(1))
+            expected[1] += mix64(np.uint64(first_row + k) + np.uint64(1))
 
 
 @compile_loop
-def check_left(
-    keys: Any, left: Any, rows: int, root: int, matches: int, seed: int, marks: Any, partner: bool, out: Any
+def check_left_only_rows(
+    keys: Any, left_rows: Any, rows: int, root: int, matches: int, seed: int, marks: Any, matched: bool, totals: Any
 ) -> None:
-    """Check left rows without a right one beside them, which have a partner, or (`partner` false) have none."""
+    """Check result rows that have left columns only; the rows must have a match, or (if `matched` is false) none.
+
+    Adds the number of rows, their checksum and the number of wrong rows to `totals`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
-        i, value = np.uint64(left[k]), np.uint64(keys[k])
-        out[0] += np.uint64(1)
-        out[1] += _left_checksum_term(i)
-        if i >= n or value != _permute(i, n, r, key) or _has_partner(value, m, marks) != partner:
-            out[2] += np.uint64(1)
+        i, value = np.uint64(left_rows[k]), np.uint64(keys[k])
+        totals[0] += np.uint64(1)
+        totals[1] += _left_checksum_term(i)
+        if i >= n or value != _permute_number(i, n, r, key) or _left_key_has_match(value, m, marks) != matched:
+            totals[2] += np.uint64(1)
 
 
 @compile_loop
-def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any) -> None:
-    """Check right rows without a left one beside them, which have no partner."""
+def check_right_only_rows(
+    keys: Any, right_rows: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, totals: Any
+) -> None:
+    """Check result rows that have right columns only, which must have no match.
+
+    Adds to `totals` as `check_left_only_rows`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
-        j, value = np.uint64(right[k]), np.uint64(keys[k])
-        out[0] += np.uint64(1)
-        out[1] += mix64(j + np.uint64(1))
-        if j >= n or value < n or value != _right_key(j, n, r, m, key, law):
-            out[2] += np.uint64(1)
+        j, value = np.uint64(right_rows[k]), np.uint64(keys[k])
+        totals[0] += np.uint64(1)
+        totals[1] += mix64(j + np.uint64(1))
+        if j >= n or value < n or value != _right_row_key(j, n, r, m, key, zipf_law):
+            totals[2] += np.uint64(1)
 
 
 @compile_loop
 def make_right_keys(
-    first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
+    first_row: int, out: Any, rows: int, root: int, matches: int, seed: int, zipf_law: Any, expected: Any
 ) -> None:
-    """Write the keys of right rows from `first` on to `out`; add their count and checksum to `expected`."""
+    """Write the keys of right rows, numbered from `first_row` on, to `out`.
+
+    Adds the number and checksum of those that match a left row to `expected`.
+    """
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
-        j = np.uint64(first + k)
-        value = _right_key(j, n, r, m, key, law)
+        j = np.uint64(first_row + k)
+        value = _right_row_key(j, n, r, m, key, zipf_law)
         out[k] = value
         if value < n:
             expected[0] += np.uint64(1)
@@ -170,44 +185,57 @@ def make_right_keys(
 
 
 @compile_loop
-def make_payload(first: int, out: Any, number: int) -> None:
-    """Write the values of payload column `number` of rows from `first` on to `out`."""
+def make_payload(first_row: int, out: Any, column_number: int) -> None:
+    """Write the values of payload column `column_number` to `out`, for rows numbered from `first_row` on."""
     for k in range(out.size):
-        row = np.uint64(first + k)
-        out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
+        row = np.uint64(first_row + k)
+        out[k] = row if column_number == 0 else mix64(row ^ (np.uint64(column_number) << np.uint64(48)))
 
 
 @compile_loop
-def check_payload(numbers: Any, payload: Any, number: int) -> Any:
-    """Count the rows whose value of payload column `number` is wrong."""
+def count_wrong_payloads(row_numbers: Any, payload: Any, column_number: int) -> Any:
+    """Count the rows whose value of payload column `column_number` is wrong."""
     bad = 0
-    for k in range(numbers.size):
-        if np.uint64(payload[k]) != mix64(np.uint64(numbers[k]) ^ (np.uint64(number) << np.uint64(48))):
+    for k in range(row_numbers.size):
+        if np.uint64(payload[k]) != mix64(np.uint64(row_numbers[k]) ^ (np.uint64(column_number) << np.uint64(48))):
             bad += 1
     return bad
 
 
 @compile_loop
-def check_rows(
-    keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
+def check_joined_rows(
+    keys: Any,
+    left_rows: Any,
+    right_rows: Any,
+    rows: int,
+    root: int,
+    matches: int,
+    seed: int,
+    zipf_law: Any,
+    totals: Any,
 ) -> None:
-    """Check rows that join a left and a right row; adds their number, checksum and wrong ones to `out`."""
+    """Check result rows that join a left and a right row; adds to `totals` as `check_left_only_rows`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
-        i, j, value = np.uint64(left[k]), np.uint64(right[k]), np.uint64(keys[k])
-        out[0] += np.uint64(1)
-        out[1] += mix64(j + np.uint64(1))
-        if i >= n or j >= n or value != _permute(i, n, r, key) or value != _right_key(j, n, r, m, key, law):
-            out[2] += np.uint64(1)
+        i, j, value = np.uint64(left_rows[k]), np.uint64(right_rows[k]), np.uint64(keys[k])
+        totals[0] += np.uint64(1)
+        totals[1] += mix64(j + np.uint64(1))
+        if (
+            i >= n
+            or j >= n
+            or value != _permute_number(i, n, r, key)
+            or value != _right_row_key(j, n, r, m, key, zipf_law)
+        ):
+            totals[2] += np.uint64(1)
 
 
 BLOCK_ROWS = 1 << 20
-"""Rows whose keys are made at once for `parcel_bytes`, so that memory does not depend on the chunk."""
+"""Rows whose keys are made at once for `synthetic_parcel_bytes`, so that memory does not depend on the chunk."""
 
 
 def generate_chunks(
     spec: SyntheticSpec, rank: int, workers: int, how: JoinKind = JoinKind.INNER
-) -> tuple[Frame, Frame, Expectation]:
+) -> tuple[Frame, Frame, ExpectedWorkerResult]:
     """Generate this worker's chunks, and the number and checksum of rows that it expects in the result.
 
     Chunk `rank` holds rows [N·rank ÷ W, N·(rank + 1) ÷ W) of both frames.
@@ -221,32 +249,36 @@ def generate_chunks(
         if side == "left":
             make_left_keys(first, columns[0], spec.rows, root, spec.seed)
         else:
-            law = _zipf_law(spec)
+            law = _zipf_parameters(spec)
             make_right_keys(first, columns[0], spec.rows, root, spec.matching_rows, spec.seed, law, expected)
         for number, payload in enumerate(columns[1:]):
             make_payload(first, payload, number)
         sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
     if not how.has_right_columns:
         expected[:] = 0
-    if _needs_partners(how):
+    if _needs_matched_left_keys(how):
         keys = sides[0].columns[0].values
-        expect_left(first, keys, spec.matching_rows, partner_bits(spec, how), how is JoinKind.SEMI, expected)
+        add_expected_left_rows(
+            first, keys, spec.matching_rows, matched_left_key_bits(spec, how), how is JoinKind.SEMI, expected
+        )
     if how.keeps_unmatched_right:
-        expect_right(first, sides[1].columns[0].values, spec.rows, expected)
-    return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
+        add_expected_right_rows(first, sides[1].columns[0].values, spec.rows, expected)
+    return sides[0], sides[1], ExpectedWorkerResult(int(expected[0]), int(expected[1]))
 
 
-def partner_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.uint64]:
-    """A bit for each left key: whether a right row has it; empty where the bits are not needed."""
-    if spec.zipf == 0.0 or not _needs_partners(how):
+def matched_left_key_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.uint64]:
+    """Return one bit for each left key: whether a right row has it; an empty array if the bits are not needed."""
+    if spec.zipf == 0.0 or not _needs_matched_left_keys(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
-    mark_partners(spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed, _zipf_law(spec), marks)
+    mark_matched_left_keys(
+        spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed, _zipf_parameters(spec), marks
+    )
     return marks
 
 
-def _needs_partners(how: JoinKind) -> bool:
-    """Whether the result of this kind of join depends on which left keys have a right row."""
+def _needs_matched_left_keys(how: JoinKind) -> bool:
+    """Whether the result of this kind of join depends on which left keys have a match."""
     return how.keeps_unmatched_left or not how.has_right_columns
 
 
@@ -262,30 +294,30 @@ def check_result_rows(
         2**64, in any order. A row is bad if its key is not the one that its left and right row numbers have, if it has
         nulls in one side's columns though that side has a partner for it, or if a payload is not the one of its row.
     """
-    marks = partner_bits(spec, how) if marks is None else marks
+    marks = matched_left_key_bits(spec, how) if marks is None else marks
     sizes = (spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed)
-    law, out = _zipf_law(spec), np.zeros(3, np.uint64)
+    law, out = _zipf_parameters(spec), np.zeros(3, np.uint64)
     misplaced = 0
-    for alone, rows in _rows_by_kind(table, how):
+    for alone, rows in _split_unmatched_rows(table, how):
         sides = ["left", "right"] if alone is None else [alone]
         other = [name for name in rows.column_names if name != KEY and name.partition("_")[0] not in sides]
         misplaced += sum(rows.num_rows - rows.column(name).null_count for name in other)
         arrays = {name: _int64_values(rows, name) for name in rows.column_names}
         numbers = {side: arrays[f"{side}_payload_0"] for side in sides}
         if alone is None:
-            check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
+            check_joined_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
         elif alone == "left":
-            check_left(arrays[KEY], numbers["left"], *sizes, marks, how is JoinKind.SEMI, out)
+            check_left_only_rows(arrays[KEY], numbers["left"], *sizes, marks, how is JoinKind.SEMI, out)
         else:
-            check_right(arrays[KEY], numbers["right"], *sizes, law, out)
+            check_right_only_rows(arrays[KEY], numbers["right"], *sizes, law, out)
         for number in range(1, spec.payload_columns):
             for side in sides:
-                misplaced += int(check_payload(numbers[side], arrays[f"{side}_payload_{number}"], number))
+                misplaced += int(count_wrong_payloads(numbers[side], arrays[f"{side}_payload_{number}"], number))
     return int(out[0]), int(out[1]), int(out[2]) + misplaced
 
 
-def _rows_by_kind(table: pa.Table, how: JoinKind) -> Iterator[tuple[str | None, pa.Table]]:
-    """Yield the rows that only one side has, with its name, where such are kept; then all others, with None."""
+def _split_unmatched_rows(table: pa.Table, how: JoinKind) -> Iterator[tuple[str | None, pa.Table]]:
+    """Yield the result rows that only one side has, with that side's name, then the joined rows, with None."""
     if not how.has_right_columns:
         yield "left", table
         return
@@ -303,7 +335,7 @@ def _rows_by_kind(table: pa.Table, how: JoinKind) -> Iterator[tuple[str | None, 
 
 
 def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    """A column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
+    """Return a column's values without a copy. (Arrow's `to_numpy` imports pandas, which takes half a second.)"""
     column = table.column(name)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():
@@ -312,23 +344,23 @@ def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
 
 
 def _feistel_root(rows: int) -> int:
-    """The side of the smallest square of numbers that has so many or more: see `_permute`."""
+    """Return the smallest number whose square is at least `rows`: see `_permute_number`."""
     return math.isqrt(max(rows - 1, 0)) + 1
 
 
-def _zipf_law(spec: SyntheticSpec) -> Any:
-    """Exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; s = 0 stands for no skew."""
+def _zipf_parameters(spec: SyntheticSpec) -> Any:
+    """Return exponent s and (N+1)^(1-s), by which loops invert the Zipf law over ranks 1…N; 0 means no skew."""
     s = spec.zipf
     return np.array([s, (spec.rows + 1.0) ** (1.0 - s) if s not in (0.0, 1.0) else math.log(spec.rows + 1.0)])
 
 
-def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], list[int]]:
-    """The bytes of this worker's parcels to each worker, by rank, itself included: left ones and right ones.
+def synthetic_parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], list[int]]:
+    """Return the bytes of this worker's left and right parcels to each worker, by rank, this worker included.
 
     They follow from the keys of a chunk, their hash and the layout of a parcel, and are those of a real merge.
     """
     from merge_bench.merge import partition_loops as loops
-    from merge_bench.merge.partition import Layout
+    from merge_bench.merge.partition import ParcelLayout
 
     keys_only, parts = replace(spec, payload_columns=0), max(1, -(-spec.rows // workers // BLOCK_ROWS))
     histograms = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
@@ -336,9 +368,9 @@ def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int
     for part in range(parts):  # chunk `rank` of `workers` has the rows of these chunks of `workers` × `parts`
         frames = generate_chunks(keys_only, rank * parts + part, workers * parts)[:2]
         for frame, counts in zip(frames, histograms, strict=True):
-            loops.assign_fixed(frame.columns[0].values, workers, ids[: frame.rows], counts)
+            loops.assign_buckets_one_key(frame.columns[0].values, workers, ids[: frame.rows], counts)
     left, right = (
-        [Layout.of(spec.fields(side), np.array([[rows]])).size for rows in counts.sum(axis=0)[:workers]]
+        [ParcelLayout.from_header(spec.fields(side), np.array([[rows]])).size for rows in counts.sum(axis=0)[:workers]]
         for side, counts in zip(("left", "right"), histograms, strict=True)
     )
     return left, right

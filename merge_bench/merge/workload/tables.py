@@ -41,68 +41,72 @@ OFFSET_BYTES = 8
 _FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
-def key_columns(path: str, footers: parquet.TableFooters, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
-    """Find the key columns called `on` in a table; `option`: the option that names them, for errors.
+def find_key_columns(
+    path: str, footers: parquet.TableFooters, key_names: Sequence[str], option: str
+) -> list[parquet.FooterColumn]:
+    """Find the key columns with these names in a table; `option`: the option that names them, for errors.
 
     Raises `UsageError` if there is no such column, or one is named twice.
     """
     columns = {column.name: column for column in footers.columns}
-    for key in on:
+    for key in key_names:
         if key not in columns:
             other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
-            hint = _hint_about_comma(key, on, option, footers.names) or _hint_about_columns(key, footers.names)
+            hint = _comma_in_name_hint(key, key_names, option, footers.names) or _similar_columns_hint(
+                key, footers.names
+            )
             raise UsageError(f"{path} has no column {_quote_name(key)} to merge on; {hint}{other}")
-        if list(on).count(key) > 1:
+        if list(key_names).count(key) > 1:
             raise UsageError(f"column {_quote_name(key)} of {path} is used as a key more than once")
-    return [columns[key] for key in on]
+    return [columns[key] for key in key_names]
 
 
 def _quote_name(name: str) -> str:
-    """A column's name for a message: in double quotes where an option needs them, else in single ones."""
+    """Quote a column's name for a message: in double quotes where an option needs them, else in single ones."""
     shown = quote_name(name)
     return repr(name) if shown == name else shown
 
 
-def _hint_about_comma(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
-    """A hint on how to write a column name that an option cut at its comma; empty if that was not so."""
-    for column in columns:
+def _comma_in_name_hint(key: str, selected_names: Sequence[str], option: str, column_names: Iterable[str]) -> str:
+    """Return a hint how to write a column name that an option split at its comma; empty if that is not the problem."""
+    for column in column_names:
         parts = [part.strip() for part in column.split(",")]
-        places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
+        places = [at for at in range(len(selected_names)) if list(selected_names[at : at + len(parts)]) == parts]
         if key in parts and quote_name(column) != column and places:
-            whole = [*named[: places[0]], column, *named[places[0] + len(parts) :]]
+            whole = [*selected_names[: places[0]], column, *selected_names[places[0] + len(parts) :]]
             return f"for its column {quote_name(column)}, write {option} {shlex.quote(NamesParser.join(whole))}"
     return ""
 
 
-def _hint_about_columns(key: str, columns: Sequence[str]) -> str:
-    """A hint for a message: the columns of a table that has no `key`, before them those with similar names."""
-    folded, wanted = {name.lower(): name for name in columns}, key.lower()
+def _similar_columns_hint(key: str, column_names: Sequence[str]) -> str:
+    """Return a hint for the message that a table has no column `key`: similar names, and the names of its columns."""
+    folded, wanted = {name.lower(): name for name in column_names}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
     close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
     near = ", ".join(quote_name(folded[name]) for name in list(dict.fromkeys((*parts, *close)))[:3])
-    cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
-    listed = f"its columns: {', '.join(map(quote_name, columns[:MOST_COLUMNS]))}{cut}"
+    cut = f" and {len(column_names) - MOST_COLUMNS} more" if len(column_names) > MOST_COLUMNS else ""
+    listed = f"its columns: {', '.join(map(quote_name, column_names[:MOST_COLUMNS]))}{cut}"
     return f"similar names: {near}; {listed}" if near else listed
 
 
-def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.TableFooters]) -> None:
-    """Refuse a name of ``--columns`` that no table has."""
+def check_selected_columns(selected_names: Sequence[str], *tables: tuple[str, parquet.TableFooters]) -> None:
+    """Raise `UsageError` if ``--columns`` names a column that no table has."""
     names = dict.fromkeys(name for _, footers in tables for name in footers.names)
-    for name in columns:
+    for name in selected_names:
         if name not in names:
-            whole = _hint_about_comma(name, columns, "--columns", names).removeprefix("for its")
+            whole = _comma_in_name_hint(name, selected_names, "--columns", names).removeprefix("for its")
             raise UsageError(
                 f"--columns names {_quote_name(name)}, which is a column of neither"
                 f" {' nor '.join(t for t, _ in tables)}" + (f"; for{whole}" if whole else "")
             )
 
 
-def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
-    """The type under which the values of two key columns are compared.
+def find_common_key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
+    """Return the type under which the values of two key columns are compared.
 
     Raises `UsageError` if there is none that holds the values of both.
     """
-    common = common_type(left.type, right.type)
+    common = common_comparable_type(left.type, right.type)
     stored = [getattr(column.stored, "storage_type", column.stored) for column in (left, right)]
     if left.type != right.type and any(map(types.is_fixed_size_binary, stored)):
         common = None  # text of a UUID never equals its bytes
@@ -123,8 +127,8 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
     return common
 
 
-def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
+def common_comparable_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the canonical type that holds every value of both canonical key types exactly; None if there is none.
 
     Binary values and strings are compared as bytes. For uint64 and a signed integer the type is int64, which holds
     uint64 only below 2**63. A column without values (null) takes the type of the other.
@@ -141,23 +145,23 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _comparable_family(arrow_type: pa.DataType) -> object:
-    """The family of a type: types of one family can be compared exactly once they are cast to one type."""
+    """Return the family of a type: types of one family can be compared exactly once they are cast to one type."""
     if types.is_timestamp(arrow_type):
         return "timestamp", arrow_type.tz
     return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
 
 
 def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
-    """For an integer type the decimal type of all its values (Arrow gives a digit too few); other types unchanged."""
+    """Return the decimal type of all values of an integer type (Arrow gives a digit too few); other types unchanged."""
     if not types.is_integer(arrow_type):
         return arrow_type
     return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)
 
 
-def output_names(
+def name_output_columns(
     left: Sequence[str], right: Sequence[str], left_on: Sequence[str], right_on: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Name the left and the right columns in the result, with suffixes where a name occurs on both sides.
+    """Return the names of the left and the right columns in the result, with suffixes for names that both sides have.
 
     A key has its left name on both sides. A payload name that occurs on both sides gets `_left` and `_right`, a right
     payload with the name of a key gets `_right`. A suffix is repeated until the name is unique.
@@ -168,7 +172,7 @@ def output_names(
     doubled = set(left_payload) & set(right_payload)
     taken = {*left_on, *left_payload, *right_payload}
 
-    def rename(names: list[str], suffix: str) -> dict[str, str]:
+    def add_suffix(names: list[str], suffix: str) -> dict[str, str]:
         new = {}
         for name in names:
             candidate = name + suffix
@@ -178,8 +182,8 @@ def output_names(
             new[name] = candidate
         return new
 
-    new_left = rename([n for n in left_payload if n in doubled], "_left")
-    new_right = partner | rename([n for n in right_payload if n in doubled or n in left_on], "_right")
+    new_left = add_suffix([n for n in left_payload if n in doubled], "_left")
+    new_right = partner | add_suffix([n for n in right_payload if n in doubled or n in left_on], "_right")
     return [new_left.get(name, name) for name in left], [new_right.get(name, name) for name in right]
 
 
@@ -200,13 +204,13 @@ def refuse_unsupported_types(engine: str, columns: Iterable[tuple[str, pa.DataTy
 
 
 def _refusal_reason(engine: EngineDescription, arrow_type: pa.DataType) -> str | None:
-    """The reason why an engine does not support a type; None if it does."""
+    """Return the reason why an engine does not support a type; None if it does."""
     return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: its name in the files (`source`), and its `field` in frames and in the result.
+    """One column of a table of a merge: its name in the files (`source`), and its `field` in frames and in the result.
 
     `stored`: its type in the files, such as that of UUIDs; None if it is that of `field`, or differs between files.
     """
@@ -218,10 +222,10 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableSide:
-    """The plan of one table of a merge: its files, columns, and the row groups of each worker.
+    """The plan for one table of a merge: its files, columns, and the row groups of each worker.
 
-    `columns` are in the files' order. `chunks[rank]` holds the (file, row group) pairs of that worker and
-    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: as of `parquet.TableFooters`.
+    `columns` are in the files' order. `chunks[rank]` has the (file, row group) pairs of that worker and
+    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: see `parquet.TableFooters`.
     """
 
     path: str
@@ -261,8 +265,8 @@ class TableSide:
 class TableSpec:
     """The plan of a merge of two tables: plain data, the same on every worker.
 
-    `keys`: names of the keys in both sides' frames, which are those of the left table. `benchmark`, `question`: where
-    the tables are generated, of what.
+    `keys`: names of the keys in both sides' frames, which are those of the left table. `benchmark`, `question`: names
+    of both, if the tables are generated.
     """
 
     left: TableSide
@@ -312,30 +316,30 @@ def plan_tables(
         parquet.read_footers(path, None if columns is None else {*columns, *on})
         for path, on in zip(paths, key_names, strict=True)
     ]
-    check_columns(columns or (), *zip(paths, footers, strict=True))
+    check_selected_columns(columns or (), *zip(paths, footers, strict=True))
     options = ("--on", "--on") if list(left_on) == list(right_on) else ("--left-on", "--right-on")
-    pairs = list(zip(*map(key_columns, paths, footers, key_names, options), strict=True))
-    key_types = [key_type(*pair) for pair in pairs]
+    pairs = list(zip(*map(find_key_columns, paths, footers, key_names, options), strict=True))
+    key_types = [find_common_key_type(*pair) for pair in pairs]
     left_names, right_names = ([column.name for column in each.columns] for each in footers)
-    names = output_names(left_names, right_names, left_on, right_on)
+    names = name_output_columns(left_names, right_names, left_on, right_on)
     sides = [
-        _plan_side(path, each, side_names, dict(zip(on, key_types, strict=True)), workers)
+        _plan_table_side(path, each, side_names, dict(zip(on, key_types, strict=True)), workers)
         for path, each, side_names, on in zip(paths, footers, names, key_names, strict=True)
     ]
     cautions = [
-        *_side_cautions("left", left, footers[0], workers),
-        *_side_cautions("right", right, footers[1], workers),
-        *(caution for pair in pairs for caution in _key_cautions(*pair)),
+        *_table_side_warnings("left", left, footers[0], workers),
+        *_table_side_warnings("right", right, footers[1], workers),
+        *(caution for pair in pairs for caution in _key_type_warnings(*pair)),
     ]
     spec = TableSpec(sides[0], sides[1], tuple(left_on), tuple(cautions))
     refuse_unsupported_types(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
 
 
-def with_stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
-    """Convert rows of a result to the types of the files, such as UUIDs.
+def cast_to_file_types(spec: TableSpec, result: pa.Table) -> pa.Table:
+    """Convert rows of a result to the column types of the files, such as UUIDs.
 
-    A key has that type if it is the same in both tables.
+    A key has the files' type only if it is the same in both tables.
     """
     stored = {column.field.name: column.stored for column in spec.left.columns}
     for column in spec.right.columns:
@@ -369,16 +373,19 @@ def assign_row_groups(row_groups: Sequence[parquet.RowGroup], workers: int) -> l
 
 
 def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
-    """Read one worker's rows of the left and the right table: its own row groups and no others.
+    """Read one worker's chunks of the left and the right table, from its own row groups.
 
     Raises `UsageError` if a file differs from the plan, or if a value does not fit the type in which both sides' keys
     are compared, or that of all files of its table, and `RunFailed` if a file cannot be read.
     """
-    return _load_side(spec.left, rank), _load_side(spec.right, rank)
+    return _load_side_rows(spec.left, rank), _load_side_rows(spec.right, rank)
 
 
 def read_table_rows(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
-    """These columns of row groups of a file, under their fields' names and types. Raises what `load_chunk` raises."""
+    """Read these columns of some row groups of a file, with the names and types of their fields.
+
+    Raises what `load_chunk` raises.
+    """
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays, names = [], frozenset(table.column_names)
@@ -407,7 +414,7 @@ def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.Chu
         ) from None
 
 
-def _load_side(side: TableSide, rank: int) -> Frame:
+def _load_side_rows(side: TableSide, rank: int) -> Frame:
     """Read one worker's rows of one table."""
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
@@ -426,15 +433,19 @@ def _load_side(side: TableSide, rank: int) -> Frame:
                 f"column {planned.name!r} of {side.path} has nulls, although the Parquet statistics showed none;"
                 " write the file again, with correct statistics"
             )
-    return frame.with_nullable({field.name: field.nullable for field in side.fields})
+    return frame.with_nullable_fields({field.name: field.nullable for field in side.fields})
 
 
-def _plan_side(
-    path: str, footers: parquet.TableFooters, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
+def _plan_table_side(
+    path: str,
+    footers: parquet.TableFooters,
+    column_names: Sequence[str],
+    key_types: dict[str, pa.DataType],
+    workers: int,
 ) -> TableSide:
-    """Plan one table of a merge: its columns, and the row groups of each worker."""
+    """Plan one table of a merge: its columns, named `column_names` in the result, and each worker's row groups."""
     columns = []
-    for column, name in zip(footers.columns, names, strict=True):
+    for column, name in zip(footers.columns, column_names, strict=True):
         kind = key_types.get(column.name, column.type)
         field = make_field(name, NO_VALUES if types.is_null(kind) else kind, nullable=column.nullable)
         stored = None if column.stored == field.type else column.stored
@@ -452,16 +463,16 @@ def _plan_side(
     )
 
 
-def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[Caution]:
-    """A warning if of these keys one is text and the other binary, so that they are compared as bytes."""
+def _key_type_warnings(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[Caution]:
+    """Yield a warning if one of these keys is text and the other binary, because they are then compared as bytes."""
     if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
         binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
         how = "so they are compared byte by byte, with text as UTF-8"
         yield Caution(BINARY_KEYS, f"key {binary.name!r} is binary and key {text.name!r} is text, {how}")
 
 
-def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
-    """Warnings about one table of a merge."""
+def _table_side_warnings(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
+    """Yield warnings about one table of a merge: files that are not read, and workers without rows."""
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
@@ -477,13 +488,13 @@ def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers:
         )
 
 
-def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
-    """The mean bytes of a row of one side in its frames: values, 64-bit offsets, and validity bytes.
+def mean_row_bytes(side: TableSide, column_names: Collection[str] | None = None) -> float:
+    """Return the mean bytes of a row of one table in its frames: values, 64-bit offsets, and validity bytes.
 
-    `names`: of the columns to count; None: all.
+    `column_names`: the columns to count; None: all.
     """
-    fields = [field for field in side.fields if names is None or field.name in names]
-    return _mean_row_bytes(fields, mean_value_bytes(side))
+    fields = [field for field in side.fields if column_names is None or field.name in column_names]
+    return _sum_column_bytes(fields, mean_value_bytes(side))
 
 
 def estimate_output_bytes(spec: TableSpec, rows: int, how: JoinKind = JoinKind.INNER) -> int:
@@ -493,12 +504,12 @@ def estimate_output_bytes(spec: TableSpec, rows: int, how: JoinKind = JoinKind.I
     strings, the result is larger.
     """
     lengths = {**mean_value_bytes(spec.right), **mean_value_bytes(spec.left)}
-    return round(rows * _mean_row_bytes(how.output_fields(spec.left.fields, spec.right.fields, spec.keys), lengths))
+    return round(rows * _sum_column_bytes(how.output_fields(spec.left.fields, spec.right.fields, spec.keys), lengths))
 
 
 def mean_value_bytes(side: TableSide) -> dict[str, float]:
-    """Mean bytes of a value of each variable-width column (by the name it travels under), from one row group."""
-    variable = [column for column in side.columns if column.field.variable]
+    """Return the mean bytes of a value of each variable-width column (by its field's name), from one row group."""
+    variable = [column for column in side.columns if column.field.has_variable_width]
     group = next((chunk[0] for chunk in side.chunks if chunk), None)
     if not variable or group is None:
         return {column.field.name: 0.0 for column in variable}
@@ -508,6 +519,6 @@ def mean_value_bytes(side: TableSide) -> dict[str, float]:
     return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
 
 
-def _mean_row_bytes(fields: Sequence[Field], lengths: dict[str, float]) -> float:
-    widths = (OFFSET_BYTES + lengths[field.name] if field.variable else field.width for field in fields)
+def _sum_column_bytes(fields: Sequence[Field], mean_lengths: dict[str, float]) -> float:
+    widths = (OFFSET_BYTES + mean_lengths[field.name] if field.has_variable_width else field.width for field in fields)
     return sum(widths, 0.0) + sum(field.nullable for field in fields)

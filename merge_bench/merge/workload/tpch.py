@@ -16,7 +16,7 @@ from pathlib import Path
 from merge_bench.config.files import user_cache_folder
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
+from merge_bench.merge.workload.benchmarks import Benchmark, BenchmarkQuestion, make_tables_once
 
 WORKLOAD = Workload(
     name="tpch",
@@ -52,17 +52,17 @@ def tpch_tables(
         raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
     generator = program or find_tpch_generator()
 
-    def make(temporary: Path, missing: Sequence[str]) -> None:
-        generate_tpch(generator, scale, temporary, missing)
+    def make_missing_tables(folder: Path, names: Sequence[str]) -> None:
+        generate_tpch(generator, scale, folder, names)
 
     target = (folder or user_cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(generator)}"
     return make_tables_once(
-        f"TPC-H at scale {scale:g}", target, names, make, int(scale * TPCH_BYTES_PER_SCALE), "--scale"
+        f"TPC-H at scale {scale:g}", target, names, make_missing_tables, int(scale * TPCH_BYTES_PER_SCALE), "--scale"
     )
 
 
 def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
-    """Find `tpchgen-cli` in `folders` (None: those of this environment), else in the search path.
+    """Find the program `tpchgen-cli` in `folders` (None: those of this environment), else in the search path.
 
     Raises `UsageError` if it is not installed.
     """
@@ -80,7 +80,7 @@ def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
 
 
 def tpch_generator_version(program: str) -> str:
-    """The version that the generator prints.
+    """Return the version that the generator prints.
 
     Raises `UsageError` if it prints none.
     """
@@ -102,9 +102,9 @@ def generate_tpch(program: str, scale: float, folder: Path, names: Sequence[str]
         raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
 
 
-def _tpch_question(name: str, left_key: str, right_key: str) -> Question:
+def _tpch_question(name: str, left_key: str, right_key: str) -> BenchmarkQuestion:
     left, right = name.split("-")
-    return Question(name, left, right, (left_key,), (right_key,))
+    return BenchmarkQuestion(name, left, right, (left_key,), (right_key,))
 
 
 TPCH = Benchmark(

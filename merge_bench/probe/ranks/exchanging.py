@@ -14,7 +14,7 @@ from merge_bench.merge.frame import Bytes
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import parcel_bytes
+from merge_bench.merge.workload.synthetic import synthetic_parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, MessageMatrix, count_wrong_bytes, fill_message
 
 HELD = "all-to-all"
@@ -31,7 +31,7 @@ class MeasuredRounds:
 
 def merge_parcel_bytes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
     """Return the bytes that this rank sends to each rank in a merge, of the left and of the right frame."""
-    return parcel_bytes(spec, rank, workers)
+    return synthetic_parcel_bytes(spec, rank, workers)
 
 
 def prepare_exchange_buffers(frames: Sequence[MessageMatrix]) -> float:
@@ -85,8 +85,8 @@ class ExchangeBuffers:
         """Allocate a buffer for each peer with a message, and return the buffers by the peer's rank."""
         chosen = {peer: size for peer, size in enumerate(sizes) if size and peer != self._exchange.rank}
         pool = BufferPool()
-        pool.reserve(sum(map(aligned_size, chosen.values())))
-        return {peer: pool.take(size) for peer, size in chosen.items()}
+        pool.reserve_bytes(sum(map(aligned_size, chosen.values())))
+        return {peer: pool.take_bytes(size) for peer, size in chosen.items()}
 
     def exchange_seconds(self) -> float:
         """Exchange the messages of all frames as a merge does, and return the seconds without the barriers."""

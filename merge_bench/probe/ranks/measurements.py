@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from merge_bench.errors import Caution, RunFailed
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import parcel_bytes
+from merge_bench.merge.workload.synthetic import synthetic_parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
 from merge_bench.probe.ranks.messages import ExchangeRow, Row, Warn, send_to_driver
 from merge_bench.probe.ranks.rank import Rank
@@ -135,7 +135,7 @@ def measure_all_to_all_exchanges(rank: Rank) -> None:
     for size in spec["sizes"]:
         _measure_exchange(rank, uniform, [exchange_matrix.equal_message_matrix(size, ranks)], whole=True)
     for table in spec["tables"]:
-        mine = parcel_bytes(SyntheticSpec(**table), rank.rank, ranks)
+        mine = synthetic_parcel_bytes(SyntheticSpec(**table), rank.rank, ranks)
         rank.watch.record_progress()
         left, right = zip(*rank.comm.allgather(mine), strict=True)
         _measure_exchange(rank, uneven, [left, right], whole=False)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from merge_bench.config.files import open_loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
-from merge_bench.merge.jit import call_c_function, compile_loop, function_address
+from merge_bench.merge.jit import c_function_address, call_c_function, compile_loop
 from merge_bench.merge.worker import current_plugin
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def compiled_put_loops() -> PutLoops:
     """
     library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
-        function_address(library, f"ucp_{name}")
+        c_function_address(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
     together, apart = (partial(_put_repeatedly, each, put, flush, progress, check, release) for each in (False, True))
@@ -262,7 +262,7 @@ def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]
 
         for number, (size, _) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                _ucx_exchange().receive_token(source, progress)
+                _ucx_exchange().wait_for_token(source, progress)
                 wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _payload_byte(number, test))))
                 _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
@@ -338,7 +338,7 @@ def _payload_byte(number: int, test: str) -> int:
 def _check_put_status(status: int, during: str) -> None:
     """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
     if status == STOPPED:
-        current_plugin().abort.raise_if_set()
+        current_plugin().abort.raise_if_aborted()
         raise RunFailed(f"the process that controls the run did not answer while {during}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {during}")
@@ -352,7 +352,7 @@ def _stop_flag_of_loops() -> Iterator[npt.NDArray[np.int64]]:
 
     def watch() -> None:
         while not over.wait(0.02):
-            if abort.is_abandoned(ORPHANED_SECONDS):
+            if abort.is_aborted_or_orphaned(ORPHANED_SECONDS):
                 stop[0] = 1
                 return
 

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.errors import RunFailed
-from merge_bench.merge.jit import call_c_function, compile_loop, function_address
+from merge_bench.merge.jit import c_function_address, call_c_function, compile_loop
 from merge_bench.probe.ranks.osu_rules import WINDOW
 
 _TAG, _ACK_TAG = np.int32(100), np.int32(101)
@@ -31,7 +31,7 @@ def _function_addresses(*names: str) -> tuple[int, ...]:
     path = loaded_library_path("libmpi") or loaded_library_path("libmpich")
     if path is None:
         raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
-    return tuple(function_address(ctypes.CDLL(str(path)), name) for name in names)
+    return tuple(c_function_address(ctypes.CDLL(str(path)), name) for name in names)
 
 
 def make_request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

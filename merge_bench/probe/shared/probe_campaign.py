@@ -44,7 +44,7 @@ def plan_probe_campaign(
     command line, perhaps with another number of launches. Raises UsageError if an option or a config is wrong, or
     `probe` needs other hosts.
     """
-    engine = engines.first_engine(device_memory=probe.device_memory).name
+    engine = engines.default_engine(device_memory=probe.device_memory).name
 
     def with_engine(options: RunOptions) -> RunOptions:
         return replace(reset_merge_options(options, PROBE_OPTIONS), engine=engine)

@@ -48,7 +48,7 @@ def routed(
     """Forget a row's bucket, or take the same bucket of another worker."""
     from merge_bench.merge import partition_loops
 
-    honest = partition_loops.assign_fixed
+    honest = partition_loops.assign_buckets_one_key
 
     def assign(keys: np.ndarray, total: int, ids: np.ndarray, counts: np.ndarray) -> None:
         honest(keys, total, ids, counts)
@@ -60,7 +60,7 @@ def routed(
         counts[0, bucket] -= 1
         counts[0, other] += 1
 
-    with mock.patch.object(partition_loops, "assign_fixed", assign):
+    with mock.patch.object(partition_loops, "assign_buckets_one_key", assign):
         return split(chunk)
 
 
@@ -71,7 +71,7 @@ def doubled(
     row = int(choose(chunk.columns[0].values, engine)[0])
     table = chunk.to_arrow()
     longer = Frame.from_arrow(pa.concat_tables([table, table.slice(row, 1)]))
-    return split(longer.with_nullable({field.name: field.nullable for field in chunk.fields}))
+    return split(longer.with_nullable_fields({field.name: field.nullable for field in chunk.fields}))
 
 
 def changed(how: str, engine: Any, chunk: Frame, split: Split) -> list[list[Parcel]]:
@@ -150,7 +150,7 @@ def asked() -> str:
 def install(engine_class: Any) -> None:
     """Break how an engine class splits a chunk, or how it joins."""
     honest_partition, honest_split = engine_class.partition_chunks, engine_class.partition_pieces
-    honest_join = engine_class.join
+    honest_join = engine_class.join_received_rows
 
     def partition_rows(self: Any) -> Any:
         with broken_partition(self):
@@ -166,7 +166,7 @@ def install(engine_class: Any) -> None:
         return rows
 
     engine_class.partition_chunks, engine_class.partition_pieces = partition_rows, split_rows
-    engine_class.join = join_rows
+    engine_class.join_received_rows = join_rows
 
 
 @contextlib.contextmanager
@@ -177,12 +177,12 @@ def broken_partition(engine: Any) -> Iterator[None]:
         yield
         return
     spoil = functools.partial(of_matchless, how) if "matchless" in how else BREAKS[how]
-    fields, honest = engine.shape.fields(side_of(how)), Partitioner.split
+    fields, honest = engine.shape.fields(side_of(how)), Partitioner.split_into_parcels
 
     def split(self: Partitioner, chunk: Frame, *arguments: Any, **named: Any) -> list[list[Parcel]]:
         if self.fields != fields:
             return honest(self, chunk, *arguments, **named)
         return spoil(engine, chunk, lambda frame: honest(self, frame, *arguments, **named))
 
-    with mock.patch.object(Partitioner, "split", split):
+    with mock.patch.object(Partitioner, "split_into_parcels", split):
         yield

@@ -17,7 +17,7 @@ ALIGN = 256
 
 def bind() -> None:
     """A context in this thread, before UCX looks for CUDA."""
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
 
 
 @functools.cache

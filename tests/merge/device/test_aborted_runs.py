@@ -78,7 +78,7 @@ OLD, NEW = 0x11, 0x77
 
 def be_aborted(exchange: Any, sends: dict[int, Any], receives: dict[int, Any]) -> None:
     """A transfer that the driver aborts."""
-    timer = threading.Timer(0.3, exchange.abort.set, ("stopped by the user",))
+    timer = threading.Timer(0.3, exchange.abort.abort_run, ("stopped by the user",))
     timer.start()
     with contextlib.suppress(RunFailed):
         exchange.transfer(sends, receives)
@@ -93,7 +93,7 @@ def send_and_abort(exchange: Any, buffers: Buffers, size: int, when: str, folder
         (folder / "posted").touch()
         be_aborted(exchange, {0: message}, {})
     else:
-        exchange.abandon_messages([exchange.post(message, 0, exchange.reserve(1), 0, receive=False)])
+        exchange.abandon_messages([exchange.post_message(message, 0, exchange.reserve_operations(1), 0, receive=False)])
         for _ in range(100):
             exchange.progress()
         (folder / "posted").touch()
@@ -173,7 +173,7 @@ def abort_before_a_match(exchange: Any, size: int) -> tuple[int, int, float]:
         be_aborted(exchange, {other: buffers.take(size)}, {other: buffers.take(size)})
     else:  # comes late from its own work, and never posts anything
         time.sleep(0.5)
-        exchange.abort.set("stopped by the user")
+        exchange.abort.abort_run("stopped by the user")
     began = time.monotonic()
     worker.release_launch(plugin)
     return plugin.kept_bytes, exchange.kept_bytes, time.monotonic() - began
@@ -199,7 +199,7 @@ class Window(RegisteredMemory):
 def abort_while_open_for_puts(exchange: Any, late: bool, folder: Path) -> bool:
     """Rank 0 has memory that rank 1 may put into when both are aborted; gives whether rank 0 freed it."""
     plugin = plugin_with(exchange)
-    exchange.abort.set("stopped by the user")
+    exchange.abort.abort_run("stopped by the user")
     if exchange.rank == 1:
         if late:
             wait_for(folder / "released")

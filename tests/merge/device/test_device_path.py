@@ -56,7 +56,7 @@ def swap_sizes(exchange: Any, sizes: tuple[int, ...]) -> tuple[list[str], set[st
     pool = memory.Pool(64 * MIB)
     wrong = [text for size in sizes for turn in range(2) for text in swap(exchange, pool, size, turn)]
     exchange.barrier()
-    return wrong, {lane for lanes, _ in exchange.endpoints().values() for lane in lanes}
+    return wrong, {lane for lanes, _ in exchange.describe_endpoints().values() for lane in lanes}
 
 
 @pytest.mark.parametrize("settings", [{}, {"error_handling": True}, {"message_bytes": 300_000}])
@@ -140,7 +140,7 @@ def planned() -> Any:
 def open_for_plan(exchange: Any) -> str:
     """What a worker says that is to open the data plane of a merge on GPUs."""
     try:
-        type(exchange).of_plan(planned(), exchange.rank, AbortFlag()).close()
+        type(exchange).from_plan(planned(), exchange.rank, AbortFlag()).close()
     except UsageError as refused:
         return str(refused)
     return "opened"

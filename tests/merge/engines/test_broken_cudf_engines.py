@@ -43,7 +43,7 @@ LYING = "DeviceBytes(values.ptr, values.size, values)"
 BEGIN = "        self._whole, self._own"
 OWN = "            copy_device_bytes(source, target)\n"
 MISTAKES = {
-    "no context is bound": ("    bind_context()\n", ""),
+    "no context is bound": ("    bind_cuda_context()\n", ""),
     "the chunks may still be under way after load": (f"{LOADED}                self._stream.synchronize()\n", LOADED),
     "parcels are sent before they are partitioned": (f"{SENT}{LATE}", SENT),
     "room is given out while the stream may use it": (ROOM, ""),
@@ -56,9 +56,9 @@ MISTAKES = {
     ),
     "packed columns are what pack gives": (PACKED, "data"),
     "a column is what libcudf gives": (LYING, "values"),
-    "a call names no stream": ("pack(part, stream=self._stream)", "pack(part)"),
+    "a call names no stream": ("pack(table, stream=self._stream)", "pack(table)"),
     "room is taken on the default stream": ("(size=size, stream=stream) for", "(size=size) for"),
-    "own rows are copied on another stream": ("source.size, process_stream())", "source.size)"),
+    "own rows are copied on another stream": ("source.size, process_cuda_stream())", "source.size)"),
     "own rows are not copied": (OWN, "            pass\n"),
     "own rows are copied where others' lie": ("received.parcels[self.shape.rank]", "received.parcels[-1]"),
     "rows are received in another order than they are put together": (
@@ -107,7 +107,7 @@ def merge_case(module: ModuleType, case: str) -> None:
         assert Memory.used == held
         exchange(engines)
         for engine in engines:
-            engine.join()
+            engine.join_received_rows()
             assert is_drained()
     ours = pa.concat_tables([piece for engine in engines for piece in engine.result_tables()])
     assert counts[fake_device.ON_DEFAULT] == 0
@@ -173,13 +173,13 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
     with room_for(room):  # one of them has 160,000 rows of 24 bytes, and their maps
         if room == 1 << 20:
             with pytest.raises(RunFailed, match="ran out of GPU memory while joining; use a smaller --chunk"):
-                [engine.join() for engine in engines]
+                [engine.join_received_rows() for engine in engines]
         else:
-            assert sorted(engine.join() for engine in engines) == [0, 160_000]
+            assert sorted(engine.join_received_rows() for engine in engines) == [0, 160_000]
 
 
 def test_what_is_put_on_the_stream_is_not_done_until_it_is_drained() -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=DEFAULT_STREAM)
     part = table.columns()[0].data()
     assert at(part.ptr, 8).tobytes() != b"\5" + bytes(7)
@@ -189,7 +189,7 @@ def test_what_is_put_on_the_stream_is_not_done_until_it_is_drained() -> None:
 
 
 def test_a_view_keeps_the_memory_of_all_and_freed_memory_is_given_out_again() -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     before = Memory.used
     whole = fake_columns.Table.from_arrow(pa.table({"a": range(100)}), stream=DEFAULT_STREAM)
     (half,) = fake_rapids.slice_(whole, [0, 50], stream=DEFAULT_STREAM)
@@ -205,7 +205,7 @@ def test_a_view_keeps_the_memory_of_all_and_freed_memory_is_given_out_again() ->
 
 
 def test_work_on_one_stream_does_not_wait_for_another() -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
     table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=ours)
     assert table.to_arrow(["a"], stream=ours)["a"].to_pylist() == [5]
@@ -216,7 +216,7 @@ def test_work_on_one_stream_does_not_wait_for_another() -> None:
 
 
 def test_memory_that_one_stream_freed_is_another_s_when_it_is_given_out() -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
     first = Block(8, ours)
     place = first.ptr
@@ -230,7 +230,7 @@ def test_memory_that_one_stream_freed_is_another_s_when_it_is_given_out() -> Non
 
 @pytest.mark.parametrize(("own", "waits"), [(True, 0), (False, 5)])
 def test_what_libcudf_makes_on_the_default_stream_is_waited_for(own: bool, waits: int) -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     stream = Stream(flags=CudaStreamFlags.NON_BLOCKING) if own else DEFAULT_STREAM
     words = pa.array(["x", None], pa.large_string())
     table = fake_columns.Table.from_arrow(pa.table({"a": [5, 6], "b": words}), stream=stream)
@@ -243,7 +243,7 @@ def test_what_libcudf_makes_on_the_default_stream_is_waited_for(own: bool, waits
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]])
 def test_a_column_without_nulls_has_no_mask(values: list[int | None]) -> None:
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     with_mask = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\7"), pa.array([1, 2, 3]).buffers()[1]])
     array = with_mask if None not in values else pa.array(values)
     table = fake_columns.Table.from_arrow(pa.table({"a": array}), stream=DEFAULT_STREAM)

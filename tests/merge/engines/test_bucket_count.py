@@ -7,7 +7,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, WIDE_L2, bucket_count, bucket_rows
+from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, WIDE_L2, buckets_per_worker, choose_bucket_rows
 from merge_bench.merge.partition import LINES, PLAIN, most_total_buckets
 
 JOIN_ROWS = 1 << 17
@@ -26,7 +26,7 @@ def distance_from_even(rows: int, streams: int) -> float:
 @example(chunk=2**25, workers=2, way=PLAIN)
 def test_bounds(chunk: int, workers: int, way: str) -> None:
     most = most_total_buckets([way])
-    count = bucket_count(2 * chunk * workers, workers, JOIN_ROWS, most)
+    count = buckets_per_worker(2 * chunk * workers, workers, JOIN_ROWS, most)
     assert count >= 1
     if count > 1:
         assert count * workers <= most
@@ -37,13 +37,13 @@ def test_bounds(chunk: int, workers: int, way: str) -> None:
 
 def test_streams_never_lie_at_a_power_of_two() -> None:
     """512 streams of 2**25 rows would be 2**16 rows apart, each of them."""
-    assert bucket_count(4 * 2**25, 2, JOIN_ROWS, 512) == 254
-    assert bucket_count(4 * 35_000_000, 2, JOIN_ROWS, 512) in range(255, 268)
+    assert buckets_per_worker(4 * 2**25, 2, JOIN_ROWS, 512) == 254
+    assert buckets_per_worker(4 * 35_000_000, 2, JOIN_ROWS, 512) in range(255, 268)
 
 
 def test_cores_with_a_small_l2_cache_get_half_as_many_buckets() -> None:
     def count(l2_bytes: int | None) -> int:
-        return bucket_count(4 * 25_000_000, 2, bucket_rows(96_000, l2_bytes), 2048)
+        return buckets_per_worker(4 * 25_000_000, 2, choose_bucket_rows(96_000, l2_bytes), 2048)
 
     assert count(WIDE_L2) == count(None) in range(500, 522)
     assert count(WIDE_L2 - 1) in range(250, 262)

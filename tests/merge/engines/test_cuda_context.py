@@ -49,7 +49,7 @@ def test_the_primary_context_is_current_in_the_thread_that_asked_and_in_no_other
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = install(monkeypatch, Driver())
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
     assert driver.calls == IN_ORDER
     assert driver.current == fake_cuda.PRIMARY
     assert in_a_thread(lambda: driver.current) == 0
@@ -73,7 +73,7 @@ def test_a_status_that_is_not_success_ends_in_one_sentence(
 ) -> None:
     driver = install(monkeypatch, Driver(refusals={call: status}))
     with pytest.raises(kind, match=sentence) as caught:
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
     assert "\n" not in str(caught.value)
     assert driver.calls == IN_ORDER[: IN_ORDER.index(call) + 1]
     assert driver.current == 0
@@ -82,14 +82,14 @@ def test_a_status_that_is_not_success_ends_in_one_sentence(
 def test_without_a_driver_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Driver(installed=False))
     with pytest.raises(UsageError, match=r"engine cudf needs an NVIDIA GPU, .*: there is no NVIDIA driver"):
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
 
 
 def test_without_cuda_bindings_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Driver())
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(UsageError, match="engine cudf needs the package cuda-bindings"):
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_driver_too_old_for_the_packages_is_refused(
 ) -> None:
     install(monkeypatch, Driver(version=driver), packages)
     if enough:
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
         return
     with pytest.raises(
         UsageError, match=r"supports CUDA 12\.8, but the installed packages need CUDA 13; .* for CUDA 12: .*cu12"
     ):
-        gpu_memory.bind_context()
+        gpu_memory.bind_cuda_context()
 
 
 def test_the_context_comes_before_any_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_the_context_comes_before_any_library(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "rmm", None)
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(RunFailed, match="cuCtxSetCurrent"):
-        gpu_memory.set_up_pool(None)
+        gpu_memory.set_up_memory_pool(None)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> worker.MergeWorke
 def test_each_step_on_a_gpu_binds_the_context_in_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = install(monkeypatch, Driver())
     in_a_thread(worker.make_cuda_context)
-    in_a_thread(lambda: gpu_memory.set_up_pool(None))
+    in_a_thread(lambda: gpu_memory.set_up_memory_pool(None))
     assert driver.current == 0
     for _ in range(2):
         assert in_a_thread(lambda: worker.current_plugin() and driver.current) == fake_cuda.PRIMARY

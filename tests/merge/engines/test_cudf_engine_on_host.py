@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.engines.cudf import CudfEngine
 from merge_bench.merge.engines.gpu_memory import (
     DeviceBytes,
-    GpuMemory,
+    GpuMemoryUsage,
     inspect_gpu_memory,
     pool_bytes_per_worker,
-    set_up_pool,
+    set_up_memory_pool,
 )
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import sendable_sides
+from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory, room_for
@@ -54,7 +54,7 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in JoinKind for side in sendable_sides(how)])
+@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in JoinKind for side in broadcastable_sides(how)])
 @pytest.mark.parametrize("case", ["strings", "nulls and NaN", "several keys", "decimals", "no rows"])
 def test_a_side_is_sent_whole(case: str, how: JoinKind, sent: Side, workers: int) -> None:
     make, keys = merge_cases.CASES[case]
@@ -81,8 +81,8 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
         boxes = engine.make_receive_buffers(side, {source: outgoing[side][source].header for source in (0, 2)})
         for box in boxes.values():
             merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
-    assert engine.join() == 30
-    assert engine.received_rows() == {"left": 20, "right": 30}
+    assert engine.join_received_rows() == 30
+    assert engine.received_row_counts() == {"left": 20, "right": 30}
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_results_come_in_bounded_pieces() -> None:
     engine = loaded(kind=SmallPieces)
     engine.begin_iteration()
     engine.partition_chunks()
-    assert engine.join() == 20
+    assert engine.join_received_rows() == 20
     assert [piece.num_rows for piece in engine.result_tables()] == [7, 7, 6]
     assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
 
@@ -156,7 +156,7 @@ def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
     for side in Side:
         assert [part.data.nbytes for part in outgoing[side]] == [0, 0, 0]
         engine.make_receive_buffers(side, {source: outgoing[side][source].header for source in (0, 2)})
-    assert engine.join() == 0
+    assert engine.join_received_rows() == 0
     assert [piece.num_rows for piece in engine.result_tables()] == [0]
 
 
@@ -194,7 +194,7 @@ def test_a_header_of_something_else_is_refused(numbers: tuple[int, int, int]) ->
     engine = loaded(workers=2, nulls=True)
     engine.begin_iteration()
     engine.partition_chunks()
-    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header = np.zeros(engine.parcel_header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = numbers
     with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
         engine.make_receive_buffers(Side.LEFT, {1: header})
@@ -206,7 +206,7 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
     engine.begin_iteration()
     engine.partition_chunks()
     before = Memory.used
-    header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
+    header = np.zeros(engine.parcel_header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
     with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... rows of the left table"):
         engine.make_receive_buffers(Side.LEFT, {1: header})
@@ -250,7 +250,7 @@ def test_slices_of_device_bytes() -> None:
 def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, Driver(installed=False))
     shape = merge_cases.shapes(*[Frame.from_arrow(pa.table({"key": [1]}))] * 2, ("key",), 1)[0]
-    for start in (lambda: engine_class("cudf")(shape), lambda: set_up_pool(None)):
+    for start in (lambda: import_engine_class("cudf")(shape), lambda: set_up_memory_pool(None)):
         with pytest.raises(UsageError, match="engine cudf needs an NVIDIA GPU"):
             start()
 
@@ -259,7 +259,7 @@ def test_without_the_packages_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
     pretend(monkeypatch)
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(UsageError, match="engine cudf cannot be loaded: "):
-        set_up_pool(None)
+        set_up_memory_pool(None)
 
 
 def test_importing_the_module_needs_none_of_it() -> None:
@@ -282,7 +282,7 @@ def test_importing_the_module_needs_none_of_it() -> None:
     ],
 )
 def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int, size: int) -> None:
-    found = [GpuMemory((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
+    found = [GpuMemoryUsage((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
     each = pool_bytes_per_worker(asked, found)
     assert size - 256 < each <= size
     assert each % 256 == 0
@@ -293,21 +293,21 @@ def test_pools_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(
         UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit on the GPU, which has 74\.5. GiB of 93\.1. GiB"
     ):
-        pool_bytes_per_worker(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
+        pool_bytes_per_worker(30 * 10**9, [GpuMemoryUsage(80 * 10**9, 100 * 10**9)] * 3)
 
 
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize(("asked", "size"), [(None, 72_000_000_000), (30 * 10**9 + 7, 30 * 10**9)])
 def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
-    assert inspect_gpu_memory() == GpuMemory(80 * 10**9, 100 * 10**9)
-    made = set_up_pool(asked)
+    assert inspect_gpu_memory() == GpuMemoryUsage(80 * 10**9, 100 * 10**9)
+    made = set_up_memory_pool(asked)
     assert size - 256 < made <= size
     pool = fake_rapids.Device.resource
     assert isinstance(pool, fake_rapids.PoolMemoryResource)
     assert isinstance(pool.get_upstream(), fake_rapids.CudaMemoryResource)
     assert pool.maximum == made  # RMM's pool grows to what is free on the GPU, where another worker may have its share
     assert inspect_gpu_memory() is None
-    assert set_up_pool(None) == made
+    assert set_up_memory_pool(None) == made
     assert fake_rapids.Device.resource is pool
 
 
@@ -316,7 +316,7 @@ def test_a_pool_that_does_not_fit() -> None:
     with pytest.raises(
         UsageError, match=r"an RMM pool of 83\.8. GiB does not fit on the GPU, which has 74\.5. GiB of 93\.1. GiB"
     ):
-        set_up_pool(90 * 10**9)
+        set_up_memory_pool(90 * 10**9)
 
 
 @pytest.mark.usefixtures("rapids")
@@ -324,4 +324,4 @@ def test_a_pool_that_does_not_fit() -> None:
 def test_memory_that_no_other_process_can_open_is_refused(base: type[fake_rapids.DeviceMemoryResource]) -> None:
     fake_rapids.Device.set(fake_rapids.UpstreamResourceAdaptor(base()))
     with pytest.raises(UsageError, match=f"CUDA IPC cannot send device memory allocated by RMM's {base.__name__}"):
-        set_up_pool(None)
+        set_up_memory_pool(None)

@@ -62,9 +62,9 @@ def test_no_case_uses_the_default_stream(case: str) -> None:
 
 
 def test_the_stream_of_the_process_is_one_and_does_not_block() -> None:
-    gpu_memory.bind_context()
-    stream = gpu_memory.process_stream()
-    assert stream is gpu_memory.process_stream()
+    gpu_memory.bind_cuda_context()
+    stream = gpu_memory.process_cuda_stream()
+    assert stream is gpu_memory.process_cuda_stream()
     assert stream.flags == fake_device.CudaStreamFlags.NON_BLOCKING
 
 

@@ -45,13 +45,13 @@ def running() -> set[str]:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_it_has_the_workers_threads_and_no_more(threads: int) -> None:
-    loaded().join()  # libraries start threads of their own at first use
+    loaded().join_received_rows()  # libraries start threads of their own at first use
     shape, before = loaded().shape, running()
     engine = DuckdbEngine(replace(shape, threads=threads))
     assert len(running() - before) == threads - 1
     engine = loaded(threads=threads)
     before = running()
-    assert engine.join() == 1000
+    assert engine.join_received_rows() == 1000
     assert running() <= before
 
 
@@ -60,7 +60,7 @@ def test_a_join_that_does_not_fit_fails_and_leaves_no_file(tmp_path: Path, monke
     many = pa.table({"key": np.arange(400_000), "a": np.arange(400_000)})
     engine = loaded(many, many.rename_columns(["key", "b"]), kind=SmallMemory)
     with pytest.raises(RunFailed) as caught:
-        engine.join()
+        engine.join_received_rows()
     assert str(caught.value).startswith("DuckDB's join of the tables failed on rank 0: Out of Memory Error")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -68,7 +68,7 @@ def test_a_join_that_does_not_fit_fails_and_leaves_no_file(tmp_path: Path, monke
 
 def test_names_that_differ_in_case_alone_are_different_columns() -> None:
     engine = loaded()
-    assert engine.join() == 1000
+    assert engine.join_received_rows() == 1000
     result = pa.concat_tables(list(engine.result_tables()))
     assert result.column_names == ["key", "a", "A", "b"]
     assert result["key"].equals(result["a"])

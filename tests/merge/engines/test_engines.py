@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import engine_class, engine_descriptions
+from merge_bench.merge.engines import engine_descriptions, import_engine_class
 from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -94,11 +94,13 @@ def test_buffers_used_again(engine: str) -> None:
         numbers = left["c0"].take(np.arange(rows) // 2)
         tables.append((left, pa.table({"c0": numbers, "n": np.arange(rows)})))
     nullable = {"c0": True, "c1": True, "c2": True, "n": False}
-    frames = [[[chunk.with_nullable(nullable) for chunk in chunks(table, 3)] for table in pair] for pair in tables]
+    frames = [
+        [[chunk.with_nullable_fields(nullable) for chunk in chunks(table, 3)] for table in pair] for pair in tables
+    ]
     engines: list[Engine] = []
     for rank in range(3):
         shape = JoinShape(frames[0][0][0].fields, frames[0][1][0].fields, ("c0",), 3, rank, 600)
-        engines.append(engine_class(engine)(shape))
+        engines.append(import_engine_class(engine)(shape))
     for turn in (0, 1, 2, 3, 0, 2):
         for rank, one in enumerate(engines):
             one.load_chunks(frames[turn][0][rank], frames[turn][1][rank])
@@ -170,17 +172,17 @@ def test_a_rank_without_rows(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
     left, right = (chunks(table, 1)[0] for table in merge_cases.CASES["integers"][0]())
-    made = engine_class(engine)(merge_cases.shapes(left, right, ("key",), 1)[0])
+    made = import_engine_class(engine)(merge_cases.shapes(left, right, ("key",), 1)[0])
     made.load_chunks(left, right)
     assert run_once([made]) > 0
-    assert made.received_rows() == {"left": left.rows, "right": right.rows}
+    assert made.received_row_counts() == {"left": left.rows, "right": right.rows}
     made.begin_iteration()
     assert list(made.result_tables()) == []
-    assert made.received_rows() == {"left": 0, "right": 0}
+    assert made.received_row_counts() == {"left": 0, "right": 0}
     assert made.peak_device_bytes() is None
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(UsageError, match="engine polars needs the package polars"):
-        engine_class("polars")(None)
+        import_engine_class("polars")(None)

@@ -11,7 +11,7 @@ from merge_bench.campaign.cluster_session import set_up_gpu_memory_pools
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.gpu_memory import GpuMemory
+from merge_bench.merge.engines.gpu_memory import GpuMemoryUsage
 from merge_bench.records.schema import Worker
 
 GB = 10**9
@@ -45,8 +45,8 @@ class Cluster:
         if step is worker.make_cuda_context:
             self.free[gpu] -= GB
         elif step is gpu_memory.inspect_gpu_memory:
-            return None if rank in self.pools else GpuMemory(self.free[gpu], 100 * GB)
-        elif step is gpu_memory.set_up_pool and rank not in self.pools:
+            return None if rank in self.pools else GpuMemoryUsage(self.free[gpu], 100 * GB)
+        elif step is gpu_memory.set_up_memory_pool and rank not in self.pools:
             (size,) = arguments
             assert size <= self.free[gpu], "the pool does not fit any more"
             self.free[gpu] -= size

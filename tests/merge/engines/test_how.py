@@ -103,4 +103,4 @@ def test_rows_without_a_key_do_not_travel() -> None:
     lefts, rights = (chunks(table, 2) for table in (left, right))
     engines = engines_of("native", lefts, rights, ("key",), how=JoinKind.LEFT)
     assert run_once(engines) == 1010
-    assert sum(one.received_rows()["left"] for one in engines) == 10
+    assert sum(one.received_row_counts()["left"] for one in engines) == 10

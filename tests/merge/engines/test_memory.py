@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.merge import memory
-from merge_bench.merge.engines import engine_class
+from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.frame import Frame
@@ -28,7 +28,7 @@ def engines(threads: int = 1) -> list[NativeEngine]:
             Frame.from_arrow(pa.table({"k": mine[::step], name: mine})) for step, name in ((1, "a"), (-1, "b"))
         )
         shape = JoinShape(left.fields, right.fields, ("k",), 2, rank, 4 * ROWS, threads)
-        engine = engine_class("native")(shape)
+        engine = import_engine_class("native")(shape)
         assert isinstance(engine, NativeEngine)
         engine.load_chunks(left, right)
         made.append(engine)
@@ -50,7 +50,7 @@ def exchanged(pair: list[NativeEngine]) -> tuple[dict[Side, list[Any]], dict[Sid
         for rank in range(2):
             received[side][rank][:] = sent[side][1 - rank].data
         for engine in pair:
-            engine.reuse_sent_parcels(side)
+            engine.reuse_sent_parcel_memory(side)
     return {side: [each.data for each in sent[side]] for side in Side}, received
 
 
@@ -59,7 +59,7 @@ def test_the_result_is_whole_where_memory_was_used_again(threads: int) -> None:
     pair = engines(threads)
     for _ in range(3):
         exchanged(pair)
-        rows = sum(engine.join() for engine in pair)
+        rows = sum(engine.join_received_rows() for engine in pair)
         result = pa.concat_tables([piece for engine in pair for piece in engine.result_tables()]).sort_by("k")
         assert rows == result.num_rows == 2 * ROWS
         assert result["k"].to_pylist() == result["a"].to_pylist() == list(range(2 * ROWS))
@@ -78,7 +78,7 @@ def test_the_result_begins_where_the_right_was_sent_from() -> None:
     pair = engines()
     sent, _ = exchanged(pair)
     for rank, engine in enumerate(pair):
-        engine.join()
+        engine.join_received_rows()
         first = next(engine.result_tables())["k"].chunk(0).to_numpy(zero_copy_only=True)
         assert np.shares_memory(first, sent[Side.RIGHT][rank])
 
@@ -87,18 +87,18 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
     pair = engines()
     sent, received = exchanged(pair)
     for engine in pair:
-        engine.join()
+        engine.join_received_rows()
     old = [weakref.ref(data.base) for data in sent[Side.LEFT]]
     assert all(ref() is not None for ref in old)
     del sent, received
-    made, aligned_bytes = [], memory.aligned_bytes
+    made, allocate_aligned_bytes = [], memory.allocate_aligned_bytes
 
     def note(size: int) -> Any:
         made.append(size)
         assert all(ref() is None for ref in old)
-        return aligned_bytes(size)
+        return allocate_aligned_bytes(size)
 
-    monkeypatch.setattr(memory, "aligned_bytes", note)
+    monkeypatch.setattr(memory, "allocate_aligned_bytes", note)
     del old[1:]
     pair[0].begin_iteration()
     assert made
@@ -106,22 +106,22 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
 
 def test_a_buffer_pool_takes_what_was_lent_first_and_gives_it_back_at_reset() -> None:
     buffers, lent = BufferPool(), np.zeros(4 * ALIGN, np.uint8)
-    buffers.lend([lent[:ALIGN], lent[ALIGN:]])
-    large, small, more = buffers.take(2 * ALIGN), buffers.take(5), buffers.take(2 * ALIGN)
+    buffers.add_lent_buffers([lent[:ALIGN], lent[ALIGN:]])
+    large, small, more = buffers.take_bytes(2 * ALIGN), buffers.take_bytes(5), buffers.take_bytes(2 * ALIGN)
     assert np.shares_memory(large, lent[ALIGN : 3 * ALIGN])
     assert np.shares_memory(small, lent[:ALIGN])
     assert not np.shares_memory(more, lent)
-    buffers.reset()
-    assert not np.shares_memory(buffers.take(ALIGN), lent)
+    buffers.reset_pool()
+    assert not np.shares_memory(buffers.take_bytes(ALIGN), lent)
 
 
 def test_small_pieces_of_a_buffer_pool_lie_in_one_block_and_after_a_reset_in_one_buffer() -> None:
     buffers = BufferPool()
-    pieces = [buffers.take(size) for size in (100, 1, 1000)]
+    pieces = [buffers.take_bytes(size) for size in (100, 1, 1000)]
     assert len({id(piece.base) for piece in pieces}) == 1
-    buffers.reset()
-    again = [buffers.take(size) for size in (100, 1, 1000)]
+    buffers.reset_pool()
+    again = [buffers.take_bytes(size) for size in (100, 1, 1000)]
     starts = [piece.ctypes.data for piece in again]
     assert [start - starts[0] for start in starts] == [0, 128, 192]
     assert starts[0] % ALIGN == 0
-    assert np.shares_memory(buffers.kept_buffer, again[2])
+    assert np.shares_memory(buffers.reusable_buffer, again[2])

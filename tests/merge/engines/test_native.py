@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import engine_class, native
+from merge_bench.merge.engines import import_engine_class, native
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join_loops import find_pairs
-from merge_bench.merge.engines.native import BucketJoin, NativeEngine, needs_no_library
+from merge_bench.merge.engines.hash_join_loops import find_matching_pairs
+from merge_bench.merge.engines.native import BucketJoin, NativeEngine, can_join_natively
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.memory import BufferPool
 from tests.helpers.examples import examples
@@ -42,14 +42,18 @@ def in_chunks(table: pa.Table, parts: int) -> list[Frame]:
     """A table's rows in frames of one set of fields; those without rows are left out."""
     nullable = {field.name: field.nullable for field in Frame.from_arrow(table).fields}
     edges = itertools.pairwise(table.num_rows * part // parts for part in range(parts + 1))
-    frames = (Frame.from_arrow(table.slice(first, last - first)).with_nullable(nullable) for first, last in edges)
+    frames = (
+        Frame.from_arrow(table.slice(first, last - first)).with_nullable_fields(nullable) for first, last in edges
+    )
     return [frame for frame in frames if frame.rows]
 
 
 def joined(left: pa.Table, right: pa.Table, *, parts: int = 1, join: BucketJoin | None = None) -> pa.Table:
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
     join = join or BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
-    pieces = [piece.to_arrow() for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool())]
+    pieces = [
+        piece.to_arrow() for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool())
+    ]
     result = (
         pa.concat_tables(pieces) if pieces else pa.table({"k": left["k"][:0], "a": left["a"][:0], "b": right["b"][:0]})
     )
@@ -109,7 +113,7 @@ def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones(
     left, right = tables([1, 2, 3] * 1000, [1, 2, 3])
     ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
     join = BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
-    pieces = list(join.join(in_chunks(left, 2), in_chunks(right, 2), BufferPool()))
+    pieces = list(join.join_chunks(in_chunks(left, 2), in_chunks(right, 2), BufferPool()))
     assert [piece.rows for piece in pieces] == [3000]
 
 
@@ -152,15 +156,15 @@ def test_what_it_joins_itself_and_what_polars_joins() -> None:
     def shape(left: str, right: str, keys: str) -> JoinShape:
         return JoinShape(*(tuple(fields[name] for name in side) for side in (left, right)), tuple(keys), 2, 0, 10)
 
-    assert needs_no_library(shape("kf", "kd", "k"))
-    assert needs_no_library(shape("dk", "d", "d"))
-    assert not needs_no_library(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
-    assert not needs_no_library(shape("kf", "kf", "kf"))
-    assert needs_no_library(shape("kd", "dk", "kd"))
-    assert needs_no_library(shape("ks", "kd", "k"))
-    assert needs_no_library(shape("ks", "s", "s"))
+    assert can_join_natively(shape("kf", "kd", "k"))
+    assert can_join_natively(shape("dk", "d", "d"))
+    assert not can_join_natively(shape("fk", "fd", "f"))  # both zeros are one value, and NaN is none
+    assert not can_join_natively(shape("kf", "kf", "kf"))
+    assert can_join_natively(shape("kd", "dk", "kd"))
+    assert can_join_natively(shape("ks", "kd", "k"))
+    assert can_join_natively(shape("ks", "s", "s"))
     other = dataclasses.replace(fields["k"], type=pa.int32(), width=4)
-    assert not needs_no_library(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
+    assert not can_join_natively(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
 
 
 class NeverPolars(NativeEngine):
@@ -200,14 +204,14 @@ def test_a_bucket_too_long_for_its_table_goes_to_polars() -> None:
 
 def test_the_result_lies_in_memory_that_is_used_again() -> None:
     left, right = (chunks(table, 1)[0] for table in tables(range(3000), range(3000)))
-    engine = engine_class("native")(JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
+    engine = import_engine_class("native")(JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
     engine.load_chunks(left, right)
     places = []
     for _ in range(4):
         run_once([engine])
         places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.result_tables()})
     assert places[-1] == places[-2]
-    assert engine.received_rows() == {side.value: 3000 for side in Side}
+    assert engine.received_row_counts() == {side.value: 3000 for side in Side}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 8])
@@ -221,7 +225,7 @@ def test_chains_longer_than_there_is_room_are_followed_in_several_calls_of_one_k
     lefts, rights = np.empty(4, np.int32), np.empty(4, np.int32)
     pairs, at, count = [], 0, 0
     while count or at < keys.size:
-        rows, at, count = find_pairs(
+        rows, at, count = find_matching_pairs(
             keys, at, count, np.uint64(60), heads, links, copies, candidates, entries, lefts, rights
         )
         assert all(isinstance(number, int) for number in (rows, at, count))

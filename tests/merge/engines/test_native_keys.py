@@ -18,7 +18,7 @@ from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import BucketJoin
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.memory import BufferPool
-from merge_bench.merge.partition import BucketReader, Layout, Parcel
+from merge_bench.merge.partition import BucketReader, Parcel, ParcelLayout
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds
 from tests.helpers.merge_cases import chunks, rows_of
@@ -51,7 +51,7 @@ class CollidingJoin(BucketJoin):
         super().__init__(shape)
         self.shape = shape
 
-    def key_words(self, side: Side, chunk: Frame) -> Any:
+    def make_key_words(self, side: Side, chunk: Frame) -> Any:
         positions = self.shape.key_positions(side)
         if all(0 < self.shape.fields(side)[at].width <= 8 for at in positions):
             return chunk.columns[positions[-1]].values.astype(np.uint64)
@@ -64,7 +64,7 @@ def joined(
     ours, theirs = (Frame.from_arrow(table).fields for table in (left, right))
     join = kind(JoinShape(ours, theirs, tuple(keys), 1, 0, 0))
     found: Counter[tuple[Any, ...]] = Counter()
-    for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
+    for piece in join.join_chunks(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
         table = piece.to_arrow()
         table.validate(full=True)
         found += rows_of(table)
@@ -146,7 +146,7 @@ def test_one_join_for_buckets_of_changing_size_sees_nothing_of_earlier_ones() ->
     join = BucketJoin(JoinShape(ours, theirs, ("k",), 1, 0, 0))
     for rows in (500, 3, 700, 0, 40):
         left, right = table(rows, "a"), table(rows, "b")
-        pieces = list(join.join(in_chunks(left, 3), in_chunks(right, 2), BufferPool()))
+        pieces = list(join.join_chunks(in_chunks(left, 3), in_chunks(right, 2), BufferPool()))
         found = sum((rows_of(piece.to_arrow()) for piece in pieces), Counter())
         assert found == expected(left, right, ["k"])
 
@@ -176,17 +176,17 @@ def test_text_of_every_length_arrives_whole_through_partition_and_join(workers: 
 def test_a_bucket_without_rows_or_without_bytes_can_be_read() -> None:
     left = Frame.from_arrow(pa.table({"k": pa.array(["", "", "abc"], pa.large_string()), "n": [1, 2, 3]}))
     header = np.array([[2, 0, 1, 0], [0, 0, 3, 0]], np.int64)
-    layout = Layout.of(left.fields, header)
+    layout = ParcelLayout.from_header(left.fields, header)
     data = np.zeros(layout.size, np.uint8)
     (lengths, body, _), (numbers, _, _) = layout.starts
     data[lengths : lengths + 12].view(np.int32)[:] = [0, 0, 3]
     data[body : body + 3] = list(b"abc")
     data[numbers : numbers + 24].view(np.int64)[:] = [1, 2, 3]
     reader = BucketReader(left.fields, [Parcel(layout, data)])
-    assert reader.rows_as_table(0, 1)["k"].to_pylist() == ["", ""]
-    assert reader.rows_as_frames(1, 2) == []
-    assert reader.rows_as_table(1, 2).num_rows == 0
-    assert reader.rows_as_table(1, 4).to_pylist() == [{"k": "abc", "n": 3}]
+    assert reader.read_buckets_as_table(0, 1)["k"].to_pylist() == ["", ""]
+    assert reader.read_buckets_as_frames(1, 2) == []
+    assert reader.read_buckets_as_table(1, 2).num_rows == 0
+    assert reader.read_buckets_as_table(1, 4).to_pylist() == [{"k": "abc", "n": 3}]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

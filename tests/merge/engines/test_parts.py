@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import engine_class, engine_descriptions
+from merge_bench.merge.engines import engine_descriptions, import_engine_class
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -58,12 +58,12 @@ def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
             header = outgoing[source][number][rank].header.copy()
             rooms[source, number] = engine.make_receive_buffer(pieces[number], source, header)
             rooms[source, number][:] = 0xEE
-        for part in range(engine.part_count):
+        for part in range(engine.join_part_count):
             for source, number in order:
                 if pieces[number].part in (WHOLE, part):
                     rooms[source, number][:] = outgoing[source][number][rank].data
             engine.join_part(part)
-        assert engine.result_rows() == sum(piece.num_rows for piece in engine.result_tables())
+        assert engine.result_row_count() == sum(piece.num_rows for piece in engine.result_tables())
 
 
 @pytest.mark.slow
@@ -75,12 +75,12 @@ def test_rows_are_those_of_all_phases_apart(engine: str, case: str, workers: int
     rows = sum(frame.rows for frames in tables for frame in frames)
     engines = made(engine, *tables, keys, max(SMALL, rows // 16))  # some calls of its library take ms
     expected = rows_of(at_once(engines))
-    received = [engine.received_rows() for engine in engines]
+    received = [engine.received_row_counts() for engine in engines]
     for seed in range(2 if engine == "native" else 1):  # buffers are used again
         assert rows_of(in_parts(engines, seed)) == expected
-        assert [engine.received_rows() for engine in engines] == received
+        assert [engine.received_row_counts() for engine in engines] == received
     if case == "integers":
-        assert engines[0].part_count > 4
+        assert engines[0].join_part_count > 4
 
 
 @given(seed=seeds, rows=st.tuples(st.integers(0, 90), st.integers(0, 90)), workers=st.integers(1, 4))
@@ -107,7 +107,7 @@ def test_pieces_are_the_same_on_all_ranks_whatever_rows_they_hold() -> None:
 def test_a_piece_to_one_worker_has_a_mebibyte_or_more(rows: float, workers: int, parts: int) -> None:
     fields = Frame.from_arrow(pa.table({"key": [1], "a": [1]})).fields
     other = Frame.from_arrow(pa.table({"key": [1], "c": [1]})).fields
-    engine = engine_class("polars")(JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
+    engine = import_engine_class("polars")(JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
     assert isinstance(engine, HostEngine)
-    assert engine.part_count == parts
+    assert engine.join_part_count == parts
     assert parts == 1 or 16 * rows / workers / parts >= 1 << 20

@@ -21,13 +21,13 @@ from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.merge.engines import (
     EngineDescription,
-    auto_engine,
+    choose_auto_engine,
+    default_engine,
     describe_engine,
-    engine_class,
     engine_descriptions,
-    engine_help,
     engine_names,
-    first_engine,
+    engine_option_help,
+    import_engine_class,
 )
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.workload.tables import refuse_unsupported_types
@@ -76,7 +76,7 @@ def pylibcudf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("engine", engine_descriptions(), ids=engine_names())
 @pytest.mark.usefixtures("pylibcudf")
 def test_what_is_read_is_what_the_module_has(engine: EngineDescription) -> None:
-    made = engine_class(engine.name)
+    made = import_engine_class(engine.name)
     assert isinstance(made, type)
     assert engine == sys.modules[made.__module__].ENGINE
     assert made.name == engine.name
@@ -110,16 +110,18 @@ def test_an_unknown_engine() -> None:
 
 @pytest.mark.usefixtures("pylibcudf")
 def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {(gpus, dask): auto_engine(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
+    assert {
+        (gpus, dask): choose_auto_engine(has_gpus=gpus, needs_dask=dask).name for gpus in (0, 1) for dask in (0, 1)
+    } == {
         (0, 0): "native",
         (0, 1): "pandas",
         (1, 0): "cudf",
         (1, 1): "cudf",
     }
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
-    assert auto_engine(gpus=True).name == "native"
-    assert auto_engine(gpus=True, dask=True).name == "pandas"
-    assert first_engine(device_memory=True).device_memory
+    assert choose_auto_engine(has_gpus=True).name == "native"
+    assert choose_auto_engine(has_gpus=True, needs_dask=True).name == "pandas"
+    assert default_engine(device_memory=True).device_memory
 
 
 def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +180,7 @@ def test_listing_engines_loads_no_library() -> None:
 def test_a_file_in_the_folder_is_an_engine(toy: EngineDescription, case: str) -> None:
     assert toy.help == "joins with Arrow"
     assert engine_names()[-2:] == ("toy", "cudf")
-    assert "toy: joins with Arrow; cudf:" in engine_help()
+    assert "toy: joins with Arrow; cudf:" in engine_option_help()
     ours = merge_cases.merge("toy", case, 2, merge_cases.copy_host)
     theirs = merge_cases.merge("polars", case, 2, merge_cases.copy_host)
     assert merge_cases.rows_of(ours.select(theirs.column_names).cast(theirs.schema)) == merge_cases.rows_of(theirs)

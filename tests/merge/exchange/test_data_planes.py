@@ -18,10 +18,10 @@ from merge_bench.merge.exchange import (
     UNKNOWN,
     DataPlane,
     data_planes,
-    exchange_class,
     find_data_plane,
     find_recorded_plane,
-    name_planes_with,
+    format_plane_names,
+    import_exchange_class,
 )
 from merge_bench.merge.exchange.base import Exchange
 from tests.helpers.members import add_member
@@ -60,7 +60,7 @@ class SocketExchange(Exchange):
         self._listener.settimeout(timeout)
 
     @classmethod
-    def of_plan(cls, plan, rank, abort):
+    def from_plan(cls, plan, rank, abort):
         return cls(rank, plan.workers, abort, plan.timeout)
 
     @property
@@ -76,7 +76,7 @@ class SocketExchange(Exchange):
             self._sockets[connection.recv(1)[0]] = connection
         self.barrier()
 
-    def transfer(self, sends, receives, *, noted=False):
+    def transfer(self, sends, receives, *, note_batches=False):
         flight, began = FrameTransfer(), time.perf_counter()
         threads = [threading.Thread(target=self._send, args=(peer, buffer)) for peer, buffer in sends.items()]
         for thread in threads:
@@ -124,9 +124,9 @@ def test_the_data_planes_of_the_package() -> None:
 @pytest.mark.parametrize("plane", data_planes(), ids=lambda plane: plane.name)
 def test_what_a_data_plane_declares_is_what_it_has(plane: DataPlane) -> None:
     if plane.attribute is not None:
-        member = exchange_class(plane.name)
+        member = import_exchange_class(plane.name)
         assert issubclass(member, Exchange)
-        assert hasattr(member, "post") == plane.pipeline
+        assert hasattr(member, "post_message") == plane.pipeline
         assert hasattr(member, "shuffle") == plane.tables
         assert plane == sys.modules[member.__module__].PLANE
     else:
@@ -142,8 +142,8 @@ def test_a_record_of_another_version_names_a_data_plane_without_capabilities() -
 
 
 def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
-    assert name_planes_with(lambda plane: plane.link_limit) == "ucx or sockets"
-    assert name_planes_with(lambda plane: plane.pipeline) == "ucx"
+    assert format_plane_names(lambda plane: plane.link_limit) == "ucx or sockets"
+    assert format_plane_names(lambda plane: plane.pipeline) == "ucx"
     assert not find_data_plane("dask").supports_join("anti")
     assert sockets.supports_join("anti")
     assert add_registry_values(BY_KEY["exchange"]).placeholder == "ucx|dask|rapidsmpf|sockets[,…]"

@@ -87,11 +87,11 @@ def exchange_pieces(exchange: Any, most: int, turns: int) -> list[str]:
             for number in range(len(PIECES)):
                 if (exchange.rank + turn + number) % 5 == 0:
                     time.sleep(0.002)  # to partition takes its time, which differs
-                pipeline.send_piece(number, ends.outgoing(number))
+                pipeline.queue_piece(number, ends.outgoing(number))
             for part in range(PARTS):
                 pipeline.wait_for_part(part)
                 wrong += ends.wrong(pieces_of(part))
-            pipeline.wait_for_all()
+            pipeline.wait_for_all_messages()
         for side in Side:
             expected = sum(
                 size(exchange.rank, peer, number, most)
@@ -138,13 +138,13 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.exchange, name)
 
-    def reserve(self, stages: int) -> int:
-        headers = self.exchange.reserve(stages)
+    def reserve_operations(self, stages: int) -> int:
+        headers = self.exchange.reserve_operations(stages)
         self.data = headers + 1
         return headers
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Any:
-        message = self.exchange.post(buffer, peer, stage, number, receive=receive)
+    def post_message(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Any:
+        message = self.exchange.post_message(buffer, peer, stage, number, receive=receive)
         if stage == self.data and not receive:
             self.sends.append(id(message))
             self.under_way[peer] += buffer.nbytes
@@ -177,9 +177,9 @@ def all_at_once(exchange: Any, most: int) -> tuple[list[str], dict[int, list[int
     watched = Watched(exchange)
     pipeline = PipelinedExchange(watched, PIECES, 8, ends.room)
     for number in reversed(range(len(PIECES))):
-        pipeline.send_piece(number, ends.outgoing(number))
+        pipeline.queue_piece(number, ends.outgoing(number))
     with pipeline:
-        pipeline.wait_for_all()
+        pipeline.wait_for_all_messages()
     wrong = ends.wrong(list(range(len(PIECES))))
     exchange.barrier()
     return wrong, ends.order, (watched.most, watched.most_to_one, watched.longest)
@@ -219,7 +219,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
             time.sleep(0.01)
     with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
         for number in range(len(PIECES)):
-            pipeline.send_piece(number, ends.outgoing(number))
+            pipeline.queue_piece(number, ends.outgoing(number))
         quick = [peer for peer in range(3) if peer != exchange.rank]
         expected = {peer: sum(size(peer, exchange.rank, n, 3 * MIB) for n in range(len(PIECES))) for peer in quick}
         while exchange.rank != 3 and any(pipeline.arrived_bytes[peer] < expected[peer] for peer in quick):
@@ -227,7 +227,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
                 return False
             time.sleep(0.01)
         (folder / str(exchange.rank)).touch()
-        pipeline.wait_for_all()
+        pipeline.wait_for_all_messages()
     exchange.barrier()
     return ends.wrong(list(range(len(PIECES)))) == []
 
@@ -262,7 +262,7 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
     def abort_later() -> None:
         time.sleep(0.3)
         aborted_at[0] = time.perf_counter()
-        exchange.abort.set("a peer died")
+        exchange.abort.abort_run("a peer died")
 
     def beat() -> None:
         while not stop.wait(0.05):
@@ -276,7 +276,7 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
         with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
             count = 4 if exchange.rank else len(PIECES) - (how == "computing")
             for number in range(count):
-                pipeline.send_piece(number, ends.outgoing(number))
+                pipeline.queue_piece(number, ends.outgoing(number))
             if exchange.rank == 1:
                 time.sleep(1.0)
                 return "", 0.0, []
@@ -284,7 +284,7 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
                 raise KeyError("the engine failed")
             if how == "computing":
                 time.sleep(0.8)
-                pipeline.send_piece(count, ends.outgoing(count))  # raises if the exchange was given up meanwhile
+                pipeline.queue_piece(count, ends.outgoing(count))  # raises if the exchange was given up meanwhile
                 return reason, 0.0, []
             pipeline.wait_for_part(PARTS - 1)
     except (RunFailed, KeyError) as error:
@@ -332,10 +332,10 @@ def stream_on(exchange: Any) -> str:
         while True:
             with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
                 for number, each in enumerate(outgoing):
-                    pipeline.send_piece(number, each)
+                    pipeline.queue_piece(number, each)
                 for part in range(PARTS):
                     pipeline.wait_for_part(part)
-                pipeline.wait_for_all()
+                pipeline.wait_for_all_messages()
     except RunFailed as reason:
         return str(reason)
 

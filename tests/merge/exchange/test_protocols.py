@@ -101,7 +101,7 @@ def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
                 payload, room = np.full(1 << 20, rank, np.uint8), np.empty(1 << 20, np.uint8)
                 ends[rank].transfer({1 - rank: payload}, {1 - rank: room})
                 assert (room == 1 - rank).all()
-                seen.setdefault(rank, []).append(ends[rank].endpoints()[1 - rank])
+                seen.setdefault(rank, []).append(ends[rank].describe_endpoints()[1 - rank])
         except BaseException as error:
             failures.append(error)
 

@@ -159,7 +159,7 @@ class Alone:
 
     def connect(self, addresses: Any) -> None: ...
 
-    def transfer(self, sends: Any, receives: Any, *, noted: bool = False) -> None: ...
+    def transfer(self, sends: Any, receives: Any, *, note_batches: bool = False) -> None: ...
 
     def close(self) -> None: ...
 
@@ -171,7 +171,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
         monkeypatch.setitem(sys.modules, name, module)
-    gpu_memory.bind_context()
+    gpu_memory.bind_cuda_context()
 
 
 def lonely(abort: AbortFlag, timeout: float) -> Any:
@@ -199,9 +199,9 @@ def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
     abort = AbortFlag()
     plane = lonely(abort, 30.0 if aborted else 0.5)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3], "a": [4, 5, 6]}))
-    packed = plane.pack(table, [0])
+    packed = plane.partition_and_pack_table(table, [0])
     if aborted:
-        threading.Timer(0.2, abort.set, ("rank 1 died",)).start()
+        threading.Timer(0.2, abort.abort_run, ("rank 1 died",)).start()
     message = "rank 1 died" if aborted else "rank 0 was waiting for rows over rapidsmpf for . s without progress"
     with pytest.raises(RunFailed, match=message):
         plane.shuffle([packed])
@@ -212,7 +212,7 @@ def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
 def test_a_failing_shuffle_does_not_free_the_shuffler() -> None:
     plane = lonely(AbortFlag(), 30.0)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3]}))
-    packed = plane.pack(table, [0])
+    packed = plane.partition_and_pack_table(table, [0])
     used = replace(packed, chunks={rank: _used(chunk) for rank, chunk in packed.chunks.items()})
     with pytest.raises(RunFailed, match="rapidsmpf failed on rank 0 while exchanging rows: PackedData was empty"):
         plane.shuffle([used])  # freed before `insert_finished`, the `Shuffler` would have ended this process

@@ -28,7 +28,7 @@ class Noted(UcxExchange):
         self.noted: dict[bool, list[int]] = {True: [], False: []}
         self.messages: list[tuple[int, int]] = []  # number and bytes of those that were sent
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
+    def post_message(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
         self.noted[receive].append(peer)
         if receive:
             buffer[:] = 0
@@ -80,7 +80,7 @@ def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int)
         sent = list(end.noted[False])
         pieces = [FramePiece(Side.LEFT, 0)]
         with PipelinedExchange(end, pieces, 8, lambda number, source, header: np.empty(0, np.uint8)) as pipeline:
-            pipeline.send_piece(0, [OutgoingParcel(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
-            pipeline.wait_for_all()
+            pipeline.queue_piece(0, [OutgoingParcel(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
+            pipeline.wait_for_all_messages()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent

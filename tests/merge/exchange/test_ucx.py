@@ -182,7 +182,7 @@ def wait_for_nothing(exchange: Any, abort_after: float | None) -> tuple[str, flo
 
         def abort_later() -> None:
             aborted_at[0] = clock()
-            abort.set("a peer died")
+            abort.abort_run("a peer died")
 
         threading.Timer(abort_after, abort_later).start()
     began = clock()
@@ -295,7 +295,7 @@ for handling, settings in json.loads(sys.argv[3]):
     exchange.transfer({1 - rank: np.zeros(1 << 20, np.uint8)}, {1 - rank: np.empty(1 << 20, np.uint8)})
     exchange.barrier()
     ctypes.CDLL(None).fflush(None)  # what UCX logged
-    print("lanes " + json.dumps(exchange.endpoints()[1 - rank][0]), flush=True)
+    print("lanes " + json.dumps(exchange.describe_endpoints()[1 - rank][0]), flush=True)
     pipe.send("done")
     pipe.recv()
     exchange.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.verification.find_files import find_files
+from merge_bench.merge.verification.find_files import find_table_files
 
 DATA = b"PAR1 rows and a footer PAR1"
 
@@ -23,7 +23,7 @@ def make(folder: Path, *names: str, data: bytes = DATA) -> Path:
 
 
 def found(given: object, folder: Path) -> list[str]:
-    return [os.path.relpath(file.path, folder) for file in find_files(str(given))]
+    return [os.path.relpath(file.path, folder) for file in find_table_files(str(given))]
 
 
 def test_a_folder_is_read_with_all_that_is_below_it_whatever_its_name(tmp_path: Path) -> None:
@@ -59,30 +59,33 @@ def test_addresses(tmp_path: Path) -> None:
     assert found(f"file://{tmp_path}/a%20b", tmp_path) == ["a b/part-0"]
     assert found(f"file://localhost{tmp_path}/a%20*", tmp_path) == ["a b/part-0"]
     with pytest.raises(UsageError):
-        find_files("s3://bucket/table")
+        find_table_files("s3://bucket/table")
 
 
 def test_partitions_are_those_below_the_table(tmp_path: Path) -> None:
     make(tmp_path, "y=1/r=%C3%BC/a", "y=1/r=__HIVE_DEFAULT_PARTITION__/b", "y=2/c=d=e/=/f", "g")
-    of = {os.path.relpath(file.path, tmp_path): file.partitions for file in find_files(str(tmp_path))}
+    of = {os.path.relpath(file.path, tmp_path): file.partitions for file in find_table_files(str(tmp_path))}
     assert of == {
         "g": (),
         "y=1/r=%C3%BC/a": (("y", "1"), ("r", "ü")),
         "y=1/r=__HIVE_DEFAULT_PARTITION__/b": (("y", "1"), ("r", None)),
         "y=2/c=d=e/=/f": (("y", "2"), ("c", "d=e")),
     }
-    assert {file.partitions for file in find_files(str(tmp_path / "y=2"))} == {(("c", "d=e"),)}
-    assert {file.partitions for file in find_files(str(tmp_path / "y=*" / "r=*"))} == {
+    assert {file.partitions for file in find_table_files(str(tmp_path / "y=2"))} == {(("c", "d=e"),)}
+    assert {file.partitions for file in find_table_files(str(tmp_path / "y=*" / "r=*"))} == {
         (("y", "1"), ("r", "ü")),
         (("y", "1"), ("r", None)),
     }
-    assert {file.partitions for file in find_files(str(tmp_path / "y=1" / "r=*"))} == {(("r", "ü"),), (("r", None),)}
+    assert {file.partitions for file in find_table_files(str(tmp_path / "y=1" / "r=*"))} == {
+        (("r", "ü"),),
+        (("r", None),),
+    }
 
 
 @pytest.mark.parametrize("name", ["r=%E9", "%FF=1"])
 def test_partitions_that_are_no_text_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="not UTF-8"):
-        find_files(str(make(tmp_path, f"{name}/a")))
+        find_table_files(str(make(tmp_path, f"{name}/a")))
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
@@ -149,12 +152,12 @@ def test_what_cannot_be_read_whole_is_refused(tmp_path: Path, spoil: Callable[[P
     spoil(folder)
     for given in (folder, folder / "*"):
         with pytest.raises(UsageError, match=r"^[^\n]*$"):
-            find_files(str(given))
+            find_table_files(str(given))
 
 
 def test_a_file_without_its_beginning_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="part-0 is damaged"):
-        find_files(str(make(tmp_path, "part-0", data=b"\0" * 4 + DATA[4:])))
+        find_table_files(str(make(tmp_path, "part-0", data=b"\0" * 4 + DATA[4:])))
 
 
 @pytest.mark.parametrize("given", ["nothing", "nothing/*.parquet", "table/*.orc", "empty", "table/part-0/x"])
@@ -162,9 +165,9 @@ def test_a_table_without_files(tmp_path: Path, given: str) -> None:
     make(tmp_path / "table", "part-0")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"^[^\n]*$"):
-        find_files(str(tmp_path / given))
+        find_table_files(str(tmp_path / given))
 
 
 def test_the_names_of_files_may_be_bytes_that_are_no_text(tmp_path: Path) -> None:
     make(tmp_path, os.fsdecode(b"caf\xe9=1/part-\xff"))
-    assert [os.fsencode(file.path)[-6:] for file in find_files(str(tmp_path))] == [b"part-\xff"]
+    assert [os.fsencode(file.path)[-6:] for file in find_table_files(str(tmp_path))] == [b"part-\xff"]

@@ -92,7 +92,7 @@ def to_arrow(frame: Frame) -> pa.Table:
     columns = {}
     for field, values in zip(frame.fields, frame.columns, strict=True):
         mask = None if values.valid is None else values.valid == 0
-        if field.variable:
+        if field.has_variable_width:
             assert values.offsets is not None
             edges = values.offsets.tolist()
             data = values.values.tobytes()

@@ -23,8 +23,8 @@ from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Frame, arrow_schema
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.verification.duckdb_reference import expected_result_batches
-from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes, load_chunk, row_bytes
+from merge_bench.merge.verification.duckdb_reference import compute_expected_batches
+from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes, load_chunk, mean_row_bytes
 from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 
@@ -33,16 +33,16 @@ from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, 
 def asked_once() -> Iterator[None]:
     """DuckDB is asked once for the rows of a plan, however often something is compared with them."""
     with pytest.MonkeyPatch.context() as patch:
-        answers = functools.cache(lambda spec, how: list(expected_result_batches(spec, how)))
+        answers = functools.cache(lambda spec, how: list(compute_expected_batches(spec, how)))
         patch.setattr(
-            duckdb_reference, "expected_result_batches", lambda spec, how=JoinKind.INNER, raw=None: answers(spec, how)
+            duckdb_reference, "compute_expected_batches", lambda spec, how=JoinKind.INNER, raw=None: answers(spec, how)
         )
         yield
 
 
 def merge(spec: TableSpec) -> list[dict[str, Any]]:
     """DuckDB's rows."""
-    return pa.concat_tables(duckdb_reference.expected_result_batches(spec)).to_pylist()
+    return pa.concat_tables(duckdb_reference.compute_expected_batches(spec)).to_pylist()
 
 
 def tables(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> tuple[Path, Path]:
@@ -79,7 +79,7 @@ def test_duplicates_on_both_sides(tmp_path: Path) -> None:
     pairs = [(1, a, b) for a in (10, 11) for b in (5, 7, 8)] + [(2, 12, 6)]
     assert Counter((r["k"], r["a"], r["b"]) for r in merge(spec)) == Counter(pairs)
     assert duckdb_reference.count_result_rows(spec).rows == 7
-    assert duckdb_reference.expected_result(spec)[0] == 7
+    assert duckdb_reference.compute_expected_result(spec)[0] == 7
 
 
 def test_null_and_nan_match_nothing_and_zeros_match(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
 def test_empty_sides(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": pa.array([], pa.int64())}, {"k": [1, 2]}), "k")
     assert duckdb_reference.count_result_rows(spec).rows == 0
-    assert duckdb_reference.expected_result(spec) == (0, 0)
+    assert duckdb_reference.compute_expected_result(spec) == (0, 0)
     assert duckdb_reference.compare_result_rows(spec, []) is None
     assert estimate_output_bytes(spec, 0) == 0
 
@@ -145,7 +145,10 @@ def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
     assert duckdb_reference.count_result_rows(typed).rows == other.num_rows
-    assert duckdb_reference.expected_result(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
+    assert duckdb_reference.compute_expected_result(typed) == (
+        other.num_rows,
+        duckdb_reference.result_checksum(typed, other),
+    )
     assert duckdb_reference.compare_result_rows(typed, [other]) is None
 
 
@@ -155,7 +158,7 @@ def test_every_engine_gives_the_expected_rows(typed: TableSpec, engine: str) -> 
     results = run_engine(engine, typed)
     assert duckdb_reference.compare_result_rows(typed, results) is None
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(typed, t) for t in results) % 2**64
-    assert found == duckdb_reference.expected_result(typed)
+    assert found == duckdb_reference.compute_expected_result(typed)
 
 
 @pytest.mark.parametrize("engine", ["polars", "pandas"])
@@ -183,7 +186,7 @@ def test_any_keys_match_by_the_definition(
     spec = plan(*tables(folder, a, b), "k", workers=workers)
     pairs = Counter((x, i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x is not None and x == y)
     nulls = {Side.LEFT: left.count(None), Side.RIGHT: right.count(None)}
-    assert duckdb_reference.count_result_rows(spec) == duckdb_reference.ResultCounts(pairs.total(), nulls)
+    assert duckdb_reference.count_result_rows(spec) == duckdb_reference.ResultRowCounts(pairs.total(), nulls)
     results = [row for table in run_engine("polars", spec) for row in table.to_pylist()]
     for rows in (merge(spec) if pairs else [], results):
         assert Counter((r["k"], r["a"], r["b"]) for r in rows) == pairs
@@ -196,13 +199,13 @@ def test_any_keys_match_by_the_definition(
 def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableSpec, pa.Table]:
     """A small merge, and its right result."""
     spec = plan(*two_tables(tmp_path_factory.mktemp("merged"), "string"), "k", "q")
-    return spec, pa.concat_tables(duckdb_reference.expected_result_batches(spec)).combine_chunks()
+    return spec, pa.concat_tables(duckdb_reference.compute_expected_batches(spec)).combine_chunks()
 
 
 @pytest.fixture(scope="module")
 def right(merged: tuple[TableSpec, pa.Table]) -> int:
     """The checksum of that result."""
-    return duckdb_reference.expected_result(merged[0])[1]
+    return duckdb_reference.compute_expected_result(merged[0])[1]
 
 
 def with_value(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
@@ -217,13 +220,13 @@ def test_order_does_not_matter(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     order = random.Random(1).sample(range(table.num_rows), table.num_rows)
     shuffled = table.take(order)
-    assert duckdb_reference.result_checksum(spec, shuffled) == duckdb_reference.expected_result(spec)[1]
+    assert duckdb_reference.result_checksum(spec, shuffled) == duckdb_reference.compute_expected_result(spec)[1]
     assert duckdb_reference.compare_result_rows(spec, [shuffled.slice(10), shuffled.slice(0, 10)]) is None
 
 
 def test_a_dropped_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
-    assert duckdb_reference.result_checksum(spec, table.slice(1)) != duckdb_reference.expected_result(spec)[1]
+    assert duckdb_reference.result_checksum(spec, table.slice(1)) != duckdb_reference.compute_expected_result(spec)[1]
     message = duckdb_reference.compare_result_rows(spec, [table.slice(1)])
     assert message is not None
     assert message.startswith("the result has 1 copy too few of the row k=")
@@ -233,7 +236,7 @@ def test_a_dropped_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
 def test_a_doubled_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     doubled = pa.concat_tables([table, table.slice(3, 1), table.slice(3, 1)])
-    assert duckdb_reference.result_checksum(spec, doubled) != duckdb_reference.expected_result(spec)[1]
+    assert duckdb_reference.result_checksum(spec, doubled) != duckdb_reference.compute_expected_result(spec)[1]
     message = duckdb_reference.compare_result_rows(spec, [doubled])
     assert message is not None
     assert message.startswith("the result has 2 copies too many of the row k=")
@@ -243,7 +246,7 @@ def test_a_row_in_the_place_of_another_is_seen(merged: tuple[TableSpec, pa.Table
     spec, table = merged
     swapped = pa.concat_tables([table.slice(1), table.slice(5, 1)])
     assert swapped.num_rows == table.num_rows
-    assert duckdb_reference.result_checksum(spec, swapped) != duckdb_reference.expected_result(spec)[1]
+    assert duckdb_reference.result_checksum(spec, swapped) != duckdb_reference.compute_expected_result(spec)[1]
     assert "(2 distinct rows differ)" in str(duckdb_reference.compare_result_rows(spec, [swapped]))
 
 
@@ -270,14 +273,14 @@ def test_a_changed_value_of_any_type_is_seen(
 def test_a_row_of_zeros_counts(tmp_path: Path) -> None:
     """Zeros must not vanish in a sum of hashes."""
     spec = plan(*tables(tmp_path, {"k": [0], "a": [0]}, {"k": [0], "b": [0]}), "k")
-    assert duckdb_reference.expected_result(spec)[1] != 0
+    assert duckdb_reference.compute_expected_result(spec)[1] != 0
 
 
 def test_both_zeros_and_every_nan_are_one_value(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": [1, 2], "a": [-0.0, NAN]}, {"k": [1, 2]}), "k")
     table = pa.table({"k": [1, 2], "a": [0.0, -NAN]})
     assert duckdb_reference.compare_result_rows(spec, [table]) is None
-    assert duckdb_reference.result_checksum(spec, table) == duckdb_reference.expected_result(spec)[1]
+    assert duckdb_reference.result_checksum(spec, table) == duckdb_reference.compute_expected_result(spec)[1]
 
 
 # What engines give
@@ -301,19 +304,19 @@ def test_results_are_brought_to_the_canonical_schema(tmp_path: Path) -> None:
         }
     )
     output = JoinKind.INNER.output_fields(spec.left.fields, spec.right.fields, spec.keys)
-    assert duckdb_reference.result_table(spec, engine).schema == arrow_schema(output)
+    assert duckdb_reference.to_expected_columns(spec, engine).schema == arrow_schema(output)
     assert duckdb_reference.compare_result_rows(spec, [engine]) is None
 
 
 def test_a_result_that_is_not_of_the_schema(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": [1], "a": pa.array([1], pa.int8())}, {"k": [1]}), "k")
     with pytest.raises(WrongResult, match="the result has no column 'a'"):
-        duckdb_reference.result_table(spec, pa.table({"k": [1]}))
+        duckdb_reference.to_expected_columns(spec, pa.table({"k": [1]}))
     with pytest.raises(WrongResult, match="column 'a' of the result does not fit type int8: "):
-        duckdb_reference.result_table(spec, pa.table({"k": [1], "a": [300]}))
+        duckdb_reference.to_expected_columns(spec, pa.table({"k": [1], "a": [300]}))
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.expected_result])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.compute_expected_result])
 def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
     left, right = tables(tmp_path, {"k": [1]}, {"k": [1]})
     spec = plan(left, right, "k")
@@ -322,7 +325,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
         ask(spec)
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.expected_result])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.compute_expected_result])
 def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
     far = {"k": pa.array([253_402_300_799_000], pa.timestamp("ms"))}
     spec = plan(*tables(tmp_path, far, {"k": pa.array([1], pa.timestamp("ns"))}), "k")
@@ -331,7 +334,7 @@ def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
 
 
 def test_too_little_memory_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_reference, "memory_limit", lambda: 1 << 20)
+    monkeypatch.setattr(duckdb_reference, "duckdb_memory_limit", lambda: 1 << 20)
     path = write(tmp_path / "t.parquet", pa.table({"k": list(range(100_000))}))
     with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
         duckdb_reference.count_result_rows(plan(path, path, "k"))
@@ -353,8 +356,8 @@ def test_sizes_are_those_of_the_frames(tmp_path: Path) -> None:
 
     frames = load_chunk(spec, 0)
     for side, frame in zip((spec.left, spec.right), frames, strict=True):
-        assert row_bytes(side) * frame.rows == pytest.approx(held(None, frame), rel=0.01)
-    result = Frame.from_arrow(pa.concat_tables(duckdb_reference.expected_result_batches(spec)))
+        assert mean_row_bytes(side) * frame.rows == pytest.approx(held(None, frame), rel=0.01)
+    result = Frame.from_arrow(pa.concat_tables(duckdb_reference.compute_expected_batches(spec)))
     assert estimate_output_bytes(spec, 400) == pytest.approx(held(None, result), rel=0.01)
 
 

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, SkippedFiles, find_files
+from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, SkippedFiles, find_table_files
 from tests.merge.workload.parquet_samples import write
 
 
@@ -23,12 +23,12 @@ def part(path: Path, value: int = 1) -> Path:
 
 def names(given: Path | str, folder: Path) -> list[str]:
     """The files found, relative to `folder`."""
-    return [os.path.relpath(file.path, folder) for file in find_files(str(given)).files]
+    return [os.path.relpath(file.path, folder) for file in find_table_files(str(given)).files]
 
 
 def refusal(given: Path | str) -> str:
     with pytest.raises(UsageError) as caught:
-        find_files(str(given))
+        find_table_files(str(given))
     return str(caught.value)
 
 
@@ -53,7 +53,7 @@ def test_a_folder_is_read_whole_and_what_is_hidden_is_left_out(tmp_path: Path) -
         os.path.relpath(file, tmp_path)
         for file in ds.dataset(str(tmp_path), format="parquet", exclude_invalid_files=True).files
     )
-    assert find_files(str(tmp_path)).left_out == (
+    assert find_table_files(str(tmp_path)).left_out == (
         SkippedFiles(HIDDEN, 5, (".dir", ".h.parquet", "2026.parquet/_SUCCESS", "_h.parquet", "_temporary")),
         SkippedFiles(NO_DATA, 2, ("README.md", "part.crc")),
     )
@@ -63,7 +63,7 @@ def test_only_the_first_names_of_what_was_left_out_are_kept(tmp_path: Path) -> N
     part(tmp_path / "a")
     for number in range(30):
         (tmp_path / f"_{number:02}").touch()
-    (found,) = find_files(str(tmp_path)).left_out
+    (found,) = find_table_files(str(tmp_path)).left_out
     assert (found.count, len(found.names)) == (30, 5)
     assert str(found) == "_00, _01, _02, _03, _04 and 25 more (hidden)"
 
@@ -89,7 +89,7 @@ def test_patterns(tmp_path: Path, pattern: str, wanted: list[str]) -> None:
     for name in ("a.parquet", "b.parquet", "_h.parquet", "2026.parquet/p", "k=1/m=x/c.parquet", "k=2/m=y/c.parquet"):
         part(folder / name)
     assert [
-        os.path.relpath(os.path.realpath(file.path), folder) for file in find_files(f"{folder}/{pattern}").files
+        os.path.relpath(os.path.realpath(file.path), folder) for file in find_table_files(f"{folder}/{pattern}").files
     ] == wanted
 
 
@@ -106,10 +106,10 @@ def test_partitions_are_the_folders_below_the_beginning_that_exists(tmp_path: Pa
     part(tmp_path / "t" / "region=__HIVE_DEFAULT_PARTITION__" / "day=a%2Fb%20c=d" / "p")
     part(tmp_path / "t" / "=x" / "p")
     wanted = [(), (("region", None), ("day", "a/b c=d")), (("region", "eu"), ("day", "2026-01-01"))]
-    assert [file.partitions for file in find_files(str(tmp_path / "t")).files] == wanted
-    assert [file.partitions for file in find_files(f"{tmp_path}/t/*/**/p").files] == wanted
-    assert find_files(f"{tmp_path}/t/region=eu/*/p").files[0].partitions == (("day", "2026-01-01"),)
-    assert find_files(f"{tmp_path}/t/region=eu/day=2026-01-01/p").files[0].partitions == ()
+    assert [file.partitions for file in find_table_files(str(tmp_path / "t")).files] == wanted
+    assert [file.partitions for file in find_table_files(f"{tmp_path}/t/*/**/p").files] == wanted
+    assert find_table_files(f"{tmp_path}/t/region=eu/*/p").files[0].partitions == (("day", "2026-01-01"),)
+    assert find_table_files(f"{tmp_path}/t/region=eu/day=2026-01-01/p").files[0].partitions == ()
     part(tmp_path / "t" / "region=eu" / "region=us" / "p")
     assert "two partitions called 'region'" in refusal(tmp_path / "t")
 
@@ -134,7 +134,7 @@ def test_addresses(tmp_path: Path) -> None:
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = part(tmp_path / "a.parquet")
     monkeypatch.chdir(tmp_path)
-    assert [file.path for file in find_files("a.parquet").files] == [str(path)]
+    assert [file.path for file in find_table_files("a.parquet").files] == [str(path)]
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_file_that_ends_like_parquet_and_does_not_begin_so_is_damaged(tmp_path
     path.write_bytes(b"\0\0\0\0" + path.read_bytes()[4:])
     for given in (path, tmp_path):
         with pytest.raises(RunFailed, match=rf"^{path} is damaged"):
-            find_files(str(given))
+            find_table_files(str(given))
 
 
 @pytest.mark.parametrize(

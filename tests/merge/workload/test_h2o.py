@@ -137,7 +137,7 @@ def test_row_groups_do_not_depend_on_each_other(tables: dict[str, pa.Table], pat
 def test_large_tables_are_made_in_pieces() -> None:
     made = H2oGenerator(10**9)
     assert made.rows == {"x": 10**9, "small": 1000, "medium": 10**6, "big": 10**9}
-    assert made.group_rows("x") == h2o.MOST_GROUP_ROWS
+    assert made.rows_per_row_group("x") == h2o.MOST_GROUP_ROWS
     group = made.make_row_group("big", 999)
     assert group.num_rows == h2o.MOST_GROUP_ROWS
     assert pc.max(group["id3"]).as_py() > 10**9  # keys that only big has

@@ -15,7 +15,7 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.workload import parquet
 from merge_bench.merge.workload.parquet import read_footers
-from merge_bench.merge.workload.tables import BINARY_KEYS, FILES_LEFT_OUT, load_chunk, with_stored_types
+from merge_bench.merge.workload.tables import BINARY_KEYS, FILES_LEFT_OUT, cast_to_file_types, load_chunk
 from tests.merge.workload.parquet_samples import plan, to_arrow, write
 
 
@@ -184,7 +184,7 @@ def test_extension_types_travel_as_what_they_are_stored_as(tmp_path: Path, kind:
         assert (column.field.type, column.stored) == (travels, None if kept == travels else kept)
         rows = to_arrow(load_chunk(spec, 0)[0])
         assert rows[column.field.name].to_pylist() == values
-        assert with_stored_types(spec, rows)[column.field.name].type == kept
+        assert cast_to_file_types(spec, rows)[column.field.name].type == kept
         assert payload in {each.source for each in spec.left.columns}
 
 

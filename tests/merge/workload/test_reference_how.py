@@ -66,11 +66,11 @@ def test_any_tables(tmp_path: Path, how: JoinKind, data: st.DataObject, two: boo
         paths.append(write(tmp_path / f"{side}.parquet", table, 3))
     spec = plan(*paths, names)
     wanted = by_hand(left, right, len(keys), how)
-    batches = list(duckdb_reference.expected_result_batches(spec, how))
+    batches = list(duckdb_reference.compute_expected_batches(spec, how))
     found = Counter(shown(tuple(row.values())) for batch in batches for row in batch.to_pylist())
     assert found == wanted
     assert duckdb_reference.count_result_rows(spec, how).rows == wanted.total()
-    rows, checksum = duckdb_reference.expected_result(spec, how)
+    rows, checksum = duckdb_reference.compute_expected_result(spec, how)
     assert rows == wanted.total()
     assert sum(duckdb_reference.result_checksum(spec, batch, how) for batch in batches) % 2**64 == checksum
     assert duckdb_reference.compare_result_rows(spec, batches, how) is None
@@ -82,7 +82,7 @@ def test_keys_of_rows_that_only_the_right_table_has(tmp_path: Path) -> None:
     left = write(tmp_path / "l.parquet", pa.table({"a": [1, 2], "id": ["x", "y"]}), 1)
     right = write(tmp_path / "r.parquet", pa.table({"b": [5, 6], "name": ["y", "z"]}), 1)
     spec = plan(left, right, "id", "name")
-    table = pa.concat_tables(duckdb_reference.expected_result_batches(spec, JoinKind.OUTER))
+    table = pa.concat_tables(duckdb_reference.compute_expected_batches(spec, JoinKind.OUTER))
     assert sorted(map(str, table.to_pylist())) == [
         "{'a': 1, 'id': 'x', 'b': None}",
         "{'a': 2, 'id': 'y', 'b': 5}",

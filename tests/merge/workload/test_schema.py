@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import engine_descriptions
-from merge_bench.merge.workload.tables import common_type, output_names, refuse_unsupported_types
+from merge_bench.merge.workload.tables import common_comparable_type, name_output_columns, refuse_unsupported_types
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 
@@ -22,7 +22,7 @@ def limits(arrow_type: pa.DataType) -> tuple[int, int]:
 @pytest.mark.parametrize("left", INTEGERS, ids=str)
 @pytest.mark.parametrize("right", INTEGERS, ids=str)
 def test_integers_meet_in_the_narrowest_type_that_holds_both(left: pa.DataType, right: pa.DataType) -> None:
-    common = common_type(left, right)
+    common = common_comparable_type(left, right)
     low = min(limits(left)[0], limits(right)[0])
     high = max(limits(left)[1], limits(right)[1])
     holding = [t for t in INTEGERS if limits(t)[0] <= low and limits(t)[1] >= high]
@@ -60,8 +60,8 @@ def test_integers_meet_in_the_narrowest_type_that_holds_both(left: pa.DataType, 
     ids=str,
 )
 def test_common_type_of_keys(left: pa.DataType, right: pa.DataType, common: pa.DataType | None) -> None:
-    assert common_type(left, right) == common
-    assert common_type(right, left) == common
+    assert common_comparable_type(left, right) == common
+    assert common_comparable_type(right, left) == common
 
 
 @pytest.mark.parametrize("refused", [pa.time32("ms"), pa.time64("us"), pa.large_binary()], ids=str)
@@ -89,13 +89,13 @@ def test_cudf_takes_the_rest() -> None:
 
 
 def test_names_of_the_result() -> None:
-    left, right = output_names(["id", "x", "a"], ["rid", "x", "id", "b"], ["id"], ["rid"])
+    left, right = name_output_columns(["id", "x", "a"], ["rid", "x", "id", "b"], ["id"], ["rid"])
     assert left == ["id", "x_left", "a"]
     assert right == ["id", "x_right", "id_right", "b"]
 
 
 def test_a_suffix_is_repeated_until_the_name_is_free() -> None:
-    left, right = output_names(["id", "x", "x_left"], ["id", "x", "x_right", "x_right_right"], ["id"], ["id"])
+    left, right = name_output_columns(["id", "x", "x_left"], ["id", "x", "x_right", "x_right_right"], ["id"], ["id"])
     assert left == ["id", "x_left_left", "x_left"]
     assert right == ["id", "x_right_right_right", "x_right", "x_right_right"]
 
@@ -110,7 +110,7 @@ def test_names_never_collide(left: list[str], right: list[str], data: st.DataObj
     count = data.draw(st.integers(1, min(len(left), len(right))))
     left_on = data.draw(st.permutations(left))[:count]
     right_on = data.draw(st.permutations(right))[:count]
-    new_left, new_right = output_names(left, right, left_on, right_on)
+    new_left, new_right = name_output_columns(left, right, left_on, right_on)
     payload = [new for old, new in zip(right, new_right, strict=True) if old not in right_on]
     assert len(set(new_left + payload)) == len(left) + len(right) - count
     for left_key, right_key in zip(left_on, right_on, strict=True):

@@ -63,7 +63,7 @@ def times_made(copier: str) -> int:
     return len(Path(copier).with_name("made").read_text().split())
 
 
-expected = functools.cache(duckdb_reference.expected_result)
+expected = functools.cache(duckdb_reference.compute_expected_result)
 
 
 @pytest.mark.slow

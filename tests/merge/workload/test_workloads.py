@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from merge_bench.config.files import user_cache_folder
 from merge_bench.config.options import TableOptions
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
+from merge_bench.merge.workload.benchmarks import Benchmark, BenchmarkQuestion, make_tables_once
 
 WORKLOAD = Workload(
     name="fibonacci",
@@ -60,7 +60,7 @@ def find_tables(options: TableOptions, names: Sequence[str]) -> Sequence[Path]:
 
 
 FIBONACCI = Benchmark(
-    "fibonacci", (Question("half", "left", "right", ("key",), ("key",)),), default=("half",), make=find_tables
+    "fibonacci", (BenchmarkQuestion("half", "left", "right", ("key",), ("key",)),), default=("half",), make=find_tables
 )
 '''
 
