@@ -43,8 +43,6 @@ from merge_bench.records.schema import TransferSeconds as FlightSeconds
 
 PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
-PhaseMarker: TypeAlias = Callable[[str], AbstractContextManager[Any]]
-
 
 def make_phase_marker(engine: str) -> PhaseMarker:
     """Make a function that marks a phase for GPU profilers.
