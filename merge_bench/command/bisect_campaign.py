@@ -289,13 +289,13 @@ def run_bisection(
     releases, threshold = task.releases, task.options.threshold
     measurer = ReleasePairMeasurer(task, progress, caller)
     outcome = bisect_releases(releases, measurer.measure_pair, threshold=threshold, most_launches=task.most_launches)
-    found = outcome._asdict()
-    failure = found.pop("failure")
+    outcome_fields = outcome._asdict()
+    failure = outcome_fields.pop("failure")
     document = BisectDocument(
         releases=releases,
         metric=_main_metric_of_task(task).name,
         threshold=threshold,
-        **found,
+        **outcome_fields,
         differences=[],
         settings=[],
         error=None if failure is None else Failure(failure.code, str(failure)),

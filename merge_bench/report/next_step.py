@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, first_core_shortage, launches_started_on_busy_host
@@ -18,7 +19,6 @@ from merge_bench.errors import (
     UsageError,
     WrongResult,
 )
-from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
@@ -27,11 +27,12 @@ from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
-from merge_bench.tune.result import TuningResult, tuning_result_of
-from merge_bench.tune.tuning_plan import rounded_up_duration_text, seconds_to_decide_candidates
 from merge_bench.units import count_with_noun
 from merge_bench.view.next_command import SuggestedCommand, can_wait_for_quiet_host, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
+
+if TYPE_CHECKING:
+    from merge_bench.tune.result import TuningResult
 
 _TUNING_BUDGET = "10m"
 _COMMAND_KEYS = frozenset(
@@ -108,6 +109,8 @@ def _next_step_after_compute_limit(
         return _repeat_run_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of_run(document)) == 1:
         return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
+    from merge_bench.forecast.gather import gather_measurements
+
     try:
         gather_measurements([campaign], None)
     except MergeBenchError:
@@ -205,6 +208,8 @@ def next_step_after_tuning(
     `config_path`: the file of the config that the tuning found, None without one; `seconds_to_decide`: the time in
     which all candidates can be tried and judged.
     """
+    from merge_bench.tune.tuning_plan import rounded_up_duration_text
+
     old_options, tuning = _recorded_options(campaign), campaign.plans[0].tune
     budget = _budget_to_decide_tuning(campaign, result, seconds_to_decide)
     if config_path is not None:
@@ -277,6 +282,8 @@ def _measure_tuned_command_step(campaign: Campaign, config_path: Path, old_optio
 
 def _budget_to_decide_tuning(campaign: Campaign, result: TuningResult, seconds_to_decide: float | None) -> str:
     """The ``--budget`` with which a tuning would decide on all candidates; empty if none is needed or known."""
+    from merge_bench.tune.tuning_plan import rounded_up_duration_text
+
     tuning = campaign.plans[0].tune
     seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
@@ -287,6 +294,9 @@ def _budget_to_decide_tuning(campaign: Campaign, result: TuningResult, seconds_t
 
 def next_step_after_recorded_tuning(campaign: Campaign) -> SuggestedCommand:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
+    from merge_bench.tune.result import tuning_result_of
+    from merge_bench.tune.tuning_plan import seconds_to_decide_candidates
+
     old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.has_tried_nothing):
         return _repeat_tuning_step(campaign, old_options, "continues it, and keeps what was measured")

@@ -19,13 +19,6 @@ from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.report import run_sections as sections
-from merge_bench.report.command import (
-    CommandRun,
-    command_headline,
-    make_command_runs,
-    write_command_details,
-    write_command_summary,
-)
 from merge_bench.report.next_step import (
     next_step_after_command,
     next_step_after_run,
@@ -84,6 +77,8 @@ def print_campaign_report(
 def write_run_details(page: PageBuilder, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Put every table of a run on a page."""
     if run.plan.command is not None:
+        from merge_bench.report.command import CommandRun, write_command_details
+
         write_command_details(page, CommandRun(run.config.name, 0, run, document))
         return
     launches = aggregate.complete_launches(run)
@@ -176,6 +171,8 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
     The sentence on a single run has its figures and its bottleneck; that on a comparison has the verdict.
     """
     if len(documents) == 1:
+        from merge_bench.report.command import command_headline
+
         (document,) = documents
         if document.wall_seconds.median is None:
             return "", True
@@ -287,6 +284,8 @@ def _write_command_conclusion(
     page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], text_below: str
 ) -> SuggestedCommand | None:
     """Put the command, its figures, and a verdict on each config on a page; returns the next command."""
+    from merge_bench.report.command import make_command_runs, write_command_summary
+
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
     style_by_label = {name: at for at, name in enumerate(dict.fromkeys(campaign.run_labels))}

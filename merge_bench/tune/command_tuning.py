@@ -62,9 +62,9 @@ def default_time_limit(baseline_seconds: Sequence[float], budget_left: float | N
 
 def time_limit_sentence(limit_seconds: float | None = None) -> str:
     """A sentence on the default time limit of launches; `limit_seconds`: None before it is known."""
-    known = "" if limit_seconds is None else f"{format_duration(limit_seconds)}, "
+    limit_text = "" if limit_seconds is None else f"{format_duration(limit_seconds)}, "
     rule = f"{LIMIT_FACTOR:g} times the slowest launch of the baseline but at least {LEAST_LIMIT_SECONDS:g} seconds"
-    return f"a launch is ended after {known}{rule}, and counts as failed; --timeout sets another limit"
+    return f"a launch is ended after {limit_text}{rule}, and counts as failed; --timeout sets another limit"
 
 
 def plan_command_runs(
