@@ -174,9 +174,9 @@ def measure(bench: Bench, target: Target, asked: Mapping[str, Any]) -> Ran:
             link_rounds=None if target.at_once else 0,  # with phases at once links are fitted on these rounds
             hosts=hosts,
         )
-    if len(ran.campaign.unrepeated_launches) != asked["launches"]:
+    if len(ran.campaign.launches_not_replaced) != asked["launches"]:
         raise RunFailed(
-            f"{target.name}: {len(ran.campaign.unrepeated_launches)} of {asked['launches']} launches succeeded"
+            f"{target.name}: {len(ran.campaign.launches_not_replaced)} of {asked['launches']} launches succeeded"
         )
     return ran
 

@@ -57,8 +57,8 @@ class Result:
         """What the campaign ran, whether the result is verified, how fast merges were, and the campaign's folder."""
         campaign = self.campaign
         if campaign.probe:
-            rows = sum(len(launch.probes) for launch in campaign.unrepeated_launches)
-            shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.unrepeated_launches)} launches"]
+            rows = sum(len(launch.probes) for launch in campaign.launches_not_replaced)
+            shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.launches_not_replaced)} launches"]
         else:
             named_runs = zip(campaign.run_labels, campaign.runs, strict=True)
             shown = [_describe_run(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]

@@ -22,7 +22,7 @@ def test_a_run_is_verified_and_has_all_that_a_cluster_measures(tmp_path: Path, e
     assert result.status == 0
     assert run["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
     assert run["link"]["limit_bytes_per_second"] > 0
-    assert len(result.campaign.unrepeated_launches[0].timed_iterations[0].workers) == 3
+    assert len(result.campaign.launches_not_replaced[0].timed_iterations[0].workers) == 3
     assert merge_bench.load(result.folder).document == run
 
 
@@ -30,7 +30,7 @@ def test_a_run_is_verified_and_has_all_that_a_cluster_measures(tmp_path: Path, e
 def test_several_configs_and_launches_are_one_campaign(tmp_path: Path) -> None:
     with fake_cluster():
         result = merge_bench.run(**SMALL, engine=["native", "polars"], launches=2, results=tmp_path)
-    assert len(result.campaign.unrepeated_launches) == 4
+    assert len(result.campaign.launches_not_replaced) == 4
     assert list(result.campaign.run_labels) == ["native", "polars"]
 
 

@@ -327,7 +327,7 @@ def _matching_probe_lines(probe_campaign: Campaign, run: Run, launch: Launch) ->
     on_gpus = any(each.device_memory for each in engine_descriptions() if each.name == run.plan.engine)
     return [
         line
-        for each in probe_campaign.unrepeated_launches
+        for each in probe_campaign.launches_not_replaced
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
         if line.test.startswith(_TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus

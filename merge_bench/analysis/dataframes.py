@@ -176,7 +176,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 def probe_rows(campaign: Campaign) -> Rows:
     """Yield a row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
-    for launch in campaign.unrepeated_launches:
+    for launch in campaign.launches_not_replaced:
         for line in launch.probes:
             yield {
                 "campaign": campaign.head.campaign_id,

@@ -298,7 +298,7 @@ def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
     if missing <= 0:
         return None
-    every = [*campaign.failures, *(failure for launch in campaign.unrepeated_launches for failure in launch.failures)]
+    every = [*campaign.failures, *(failure for launch in campaign.launches_not_replaced for failure in launch.failures)]
     stopped = next((failure for failure in every if failure.code == INTERRUPTED), None)
     if stopped is not None and campaign.end is not None:  # else it runs, or is resumed
         return _add_progress_to_interruption(Failure(stopped.code, stopped.message), campaign, stopped.launch)

@@ -47,7 +47,7 @@ def read_aligned_timelines(campaign: Campaign) -> Iterator[AlignedTimeline]:
 
     Raises UsageError if a file is damaged.
     """
-    for launch in campaign.unrepeated_launches:
+    for launch in campaign.launches_not_replaced:
         if launch.timeline is not None and launch.timeline.recorded:
             timeline = read_timeline(campaign.folder / timeline_file_name(launch.index))
             if timeline is not None and timeline.iterations:

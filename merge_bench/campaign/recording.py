@@ -56,7 +56,10 @@ KEPT = "memory-kept"
 
 
 def record_connections(session: Session) -> None:
-    """Record differing settings and the lanes of all pairs; raises GateNotMet if a required transport is missing."""
+    """Record in which settings workers differ, and the UCX lanes of all pairs of workers.
+
+    Raises GateNotMet if a pair has none of the required transports.
+    """
     record_setting_differences(session)
     record_lanes(session)
     if session.lanes is not None:

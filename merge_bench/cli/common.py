@@ -306,7 +306,7 @@ def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:
         for campaign in campaigns
         for failure in (
             *campaign.failures,
-            *(each for launch in campaign.unrepeated_launches for each in launch.failures),
+            *(each for launch in campaign.launches_not_replaced for each in launch.failures),
         )
     ]
 

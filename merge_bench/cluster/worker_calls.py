@@ -158,11 +158,11 @@ def _status_in_nanny_log(worker_pid: int, log_text: str) -> int | None:
 def broadcast_step(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
     """Run a step on the event loop of every worker, without waiting: a worker may never answer."""
 
-    async def send_step() -> None:
+    async def send_step_to_workers() -> None:
         with contextlib.suppress(Exception):
             await client._run(step, *arguments, wait=False, on_error="ignore")
 
-    client.loop.add_callback(send_step)
+    client.loop.add_callback(send_step_to_workers)
 
 
 class ProcessWatch:

@@ -420,7 +420,7 @@ def _read_probed_links(campaigns: Sequence[Campaign], config: str, notes: list[s
                 f"{campaign.folder} cannot be used for a forecast: it contains results of `probe {campaign.probe}`;"
                 " use results of `probe p2p`"
             )
-        for launch in campaign.unrepeated_launches if campaign.probe else ():
+        for launch in campaign.launches_not_replaced if campaign.probe else ():
             if launch.probes and launch.line is not None:
                 by_config.setdefault(launch.line.config, []).append((campaign, launch))
     if not by_config:

@@ -263,14 +263,14 @@ def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]
     """
     entries = net_devices.removeprefix("^").split(",")
 
-    def is_port_listed(port: RdmaPort) -> bool:
+    def is_in_net_devices(port: RdmaPort) -> bool:
         names = (port.name, port.name.partition(":")[0])
         return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
 
     return [
         port.name
         for port in ports
-        if network.ucx_can_use_port(port) and is_port_listed(port) != net_devices.startswith("^")
+        if network.ucx_can_use_port(port) and is_in_net_devices(port) != net_devices.startswith("^")
     ]
 
 

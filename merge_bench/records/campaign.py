@@ -212,23 +212,23 @@ class Campaign:
     @property
     def cautions(self) -> tuple[WarningMessage, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        warnings = [*self.warnings, *(warning for launch in self.unrepeated_launches for warning in launch.warnings)]
+        warnings = [*self.warnings, *(warning for launch in self.launches_not_replaced for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures that belong to no launch, or to a launch whose run no line names."""
         nameless = (
-            failure for launch in self.unrepeated_launches if launch.run_key is None for failure in launch.failures
+            failure for launch in self.launches_not_replaced if launch.run_key is None for failure in launch.failures
         )
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The campaign's planned runs in their order, each with its `unrepeated_launches`; a run may have none yet."""
+        """The campaign's planned runs in their order, each with its `launches_not_replaced`; there may be none."""
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
-        for launch in self.unrepeated_launches:
+        for launch in self.launches_not_replaced:
             key = launch.run_key or only
             if key is not None:
                 by_key.setdefault(key, []).append(launch)
@@ -244,8 +244,8 @@ class Campaign:
         return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
-    def unrepeated_launches(self) -> tuple[Launch, ...]:
-        """The campaign's launches, without those that were interrupted and repeated later."""
+    def launches_not_replaced(self) -> tuple[Launch, ...]:
+        """The campaign's launches, without those that were interrupted and that a later launch replaces."""
         last = {(launch.run_key, launch.block_index): launch.index for launch in self.launches}
         return tuple(
             launch

@@ -81,7 +81,7 @@ class ProbeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> MedianAndRange | None:
-        """The time of an operation over launches; None if no time was measured."""
+        """Median, least and greatest time of an operation over launches; None if no time was measured."""
         return MedianAndRange.from_values(self.seconds_median, self.seconds_range)
 
     @property
@@ -103,7 +103,7 @@ class ProbeRow(msgspec.Struct, frozen=True, kw_only=True):
 def make_probe_rows(campaign: Campaign) -> list[ProbeRow]:
     """Make the rows of a campaign's network measurements: by series, as they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
-    for launch in campaign.unrepeated_launches:
+    for launch in campaign.launches_not_replaced:
         config = launch.line.config if launch.line is not None else ""
         for line in launch.probes:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)

@@ -462,7 +462,7 @@ class _TuningStageFinder:
         self.steps = decided_steps(campaign)
         self.launches = [
             _LaunchOfBlock(*launch.run_key, launch.block_index, launch)
-            for launch in campaign.unrepeated_launches
+            for launch in campaign.launches_not_replaced
             if launch.run_key is not None and launch.block_index is not None
         ]
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]

@@ -52,7 +52,9 @@ def test_whatever_happens_every_launch_counts_once(names: list[str], tmp_path_fa
     while True:
         status, _ = make(results, made, events)
         campaign = the(results)
-        whole = len(standing(campaign)) == 4 and not any(launch.interrupted for launch in campaign.unrepeated_launches)
+        whole = len(standing(campaign)) == 4 and not any(
+            launch.interrupted for launch in campaign.launches_not_replaced
+        )
         if whole and campaign.end is not None:
             break
     wanted = [(job.config, job.plan, job.block) for job in made.ordered_launches()]

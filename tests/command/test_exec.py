@@ -378,7 +378,7 @@ def test_an_interrupted_campaign_is_resumed(place: Path) -> None:
     (entry,) = ResultsFolder("results").entries()
     campaign = read_campaign(entry.folder)
     assert [len(each.launches) for each in campaign.runs] == [4, 4]
-    assert all(launch.complete for launch in campaign.unrepeated_launches)
+    assert all(launch.complete for launch in campaign.launches_not_replaced)
     assert campaign.launches[:2] == interrupted.launches[:2]
 
 

@@ -211,5 +211,5 @@ def the(results: Path) -> Campaign:
 
 def standing(campaign: Campaign) -> list[tuple[str, int, int | None]]:
     return [
-        (*launch.run_key, launch.block_index) for launch in campaign.unrepeated_launches if launch.run_key is not None
+        (*launch.run_key, launch.block_index) for launch in campaign.launches_not_replaced if launch.run_key is not None
     ]

@@ -59,9 +59,10 @@ def check_each_once(campaign: Campaign, blocks: int) -> None:
     """Every config in every block counts once; all of them measured, proved, ended."""
     keys = [(run.config, run.plan) for run in campaign.head.runs]
     wanted = Counter((key, block) for key in keys for block in range(blocks))
-    assert Counter((launch.run_key, launch.block_index) for launch in campaign.unrepeated_launches) == wanted
+    assert Counter((launch.run_key, launch.block_index) for launch in campaign.launches_not_replaced) == wanted
     assert all(
-        launch.complete and launch.timed_iterations and launch.verifications for launch in campaign.unrepeated_launches
+        launch.complete and launch.timed_iterations and launch.verifications
+        for launch in campaign.launches_not_replaced
     )
     assert all(launch.end is not None for launch in campaign.launches)
     assert campaign.end is not None
@@ -116,14 +117,14 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
     campaign = the(tmp_path / "results")
     check_each_once(campaign, 1)
     assert [line.status for line in finished.of(CampaignEndLine)] == [3, 0]
-    again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.unrepeated_launches}
+    again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.launches_not_replaced}
     assert again <= {launch.index for launch in before.launches if launch.end is None or launch.interrupted}
     kept = {launch.index: launch for launch in campaign.launches}
     for launch in before.launches:  # nothing measured is lost
         assert kept[launch.index].iterations == launch.iterations
     found = documents(finished)
     assert [one["run_id"] for one in found.values()] == [f"{campaign.head.campaign_id}/{at}" for at in (0, 1)]
-    worker = {launch.run_key: launch.line.workers[0] for launch in campaign.unrepeated_launches}
+    worker = {launch.run_key: launch.line.workers[0] for launch in campaign.launches_not_replaced}
     for name, transports in (("tcp", "tcp"), ("shared", "sysv,cma,tcp")):
         assert found[name]["verified"] is True
         assert found[name]["error"] is None

@@ -340,7 +340,10 @@ class HostEngine:
     def _split_chunk_into_parcels(
         self, side: Side, parts: Sequence[int], row_range: tuple[int, int] | None = None
     ) -> list[list[Parcel]]:
-        """Split the rows of a side's chunk (or those of `row_range`) into parcels: for each part one per worker."""
+        """Split the rows of a side's chunk (or those of `row_range`) into parcels.
+
+        Returns a list for each of the `parts` of the exchange, with a parcel for each worker.
+        """
         cuts = () if parts == [WHOLE] else self._cuts
         runs = self._partitioners[side].split_into_parcels(
             self._chunks[side], self._out, self._pool, row_range=row_range, bucket_edges=cuts

@@ -193,7 +193,7 @@ class LogicalTypesRefused(Exception):
 
 
 @dataclass(frozen=True)
-class FileGroup:
+class FilesWithSameColumns:
     """Files that have the same columns in the same order, as links in `folder`; `numbers`: of the files."""
 
     folder: str
@@ -258,7 +258,9 @@ class LinkedTableFiles:
         if raw:
             raise LogicalTypesRefused(raw)
 
-    def _needs_untyped_read(self, group: FileGroup, file_number: int, column: TableColumn, keys: Sequence[str]) -> bool:
+    def _needs_untyped_read(
+        self, group: FilesWithSameColumns, file_number: int, column: TableColumn, keys: Sequence[str]
+    ) -> bool:
         """Whether DuckDB can read a file's column only without its logical type.
 
         Raises an error if it cannot read it at all.
@@ -281,7 +283,7 @@ class LinkedTableFiles:
             + ", the common key type" * key
         )
 
-    def _value_sql(self, group: FileGroup, column: TableColumn) -> str:
+    def _value_sql(self, group: FilesWithSameColumns, column: TableColumn) -> str:
         """Return SQL for the values of a column in the files of a group, under its canonical type."""
         place, partition = group.find_column(column.source), self._partitions.get(column.source)
         name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
@@ -333,7 +335,7 @@ class LinkedTableFiles:
             f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
         )
 
-    def _group_files_by_columns(self, untyped: UntypedColumns) -> list[FileGroup]:
+    def _group_files_by_columns(self, untyped: UntypedColumns) -> list[FilesWithSameColumns]:
         """Group the files that have the same columns in the same order.
 
         `untyped`: columns, by file, that are read without their logical types.
@@ -359,7 +361,7 @@ class LinkedTableFiles:
 
     def _make_file_group(
         self, group_number: int, columns: tuple[StoredColumn, ...], file_numbers: Sequence[int], untyped: UntypedColumns
-    ) -> FileGroup:
+    ) -> FilesWithSameColumns:
         """Make a group of files with the same columns, and move their links to a folder of its own."""
         folder = os.path.join(self._folder, f"group{group_number}")
         os.mkdir(folder)
@@ -369,7 +371,7 @@ class LinkedTableFiles:
                 copy_without_logical_types(path, link, untyped[path])
             else:
                 os.rename(self._link_path(number), link)
-        return FileGroup(folder, tuple(file_numbers), columns)
+        return FilesWithSameColumns(folder, tuple(file_numbers), columns)
 
     def _partition_columns(self) -> dict[str, tuple[StoredColumn, pa.Array]]:
         """Return each Hive partition as a column with a value for every file: int32 if possible, else text."""
@@ -394,7 +396,7 @@ def _parse_partition_integer(text: str) -> int | None:
     return number if -(2**31) <= number < 2**31 else None
 
 
-def _file_rows_sql(group: FileGroup, name: str) -> str:
+def _file_rows_sql(group: FilesWithSameColumns, name: str) -> str:
     """Return SQL that reads the rows of a group's files that match `name`, with the columns t.c0, t.c1… and t.file."""
     taken = {column.name.lower() for column in group.columns}
     file = next(name for name in map("file{}".format, range(len(taken) + 1)) if name not in taken)

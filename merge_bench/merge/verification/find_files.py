@@ -43,11 +43,11 @@ def find_table_files(path: str) -> list[TableFile]:
     files: set[str] = set()
     if any(map(glob.has_magic, pattern)):
         for match in _matching_paths(base, pattern):
-            files.update(_data_files_below(match) if os.path.isdir(match) else _accept_data_file(match))
+            files.update(_data_files_below(match) if os.path.isdir(match) else _keep_if_data_file(match))
     elif pattern:
         raise UsageError(f"{path} cannot be read: there is no such file")
     else:
-        files.update(_data_files_below(base) if os.path.isdir(base) else _accept_data_file(base, named_by_user=True))
+        files.update(_data_files_below(base) if os.path.isdir(base) else _keep_if_data_file(base, named_by_user=True))
     if not files:
         raise UsageError(f"{path} has no Parquet file")
     if pattern or os.path.isdir(base):
@@ -102,7 +102,7 @@ def _data_files_below(folder: str, enclosing_folders: frozenset[str] = frozenset
         if os.path.isdir(path):
             yield from _data_files_below(path, enclosing_folders)
         else:
-            yield from _accept_data_file(path)
+            yield from _keep_if_data_file(path)
 
 
 def _list_folder(folder: str, enclosing_folders: frozenset[str]) -> tuple[list[str], frozenset[str]]:
@@ -116,7 +116,7 @@ def _list_folder(folder: str, enclosing_folders: frozenset[str]) -> tuple[list[s
         raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
 
 
-def _accept_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
+def _keep_if_data_file(file: str, *, named_by_user: bool = False) -> list[str]:
     """Return a list with this file, or an empty one if it is no data file.
 
     Raises an error if it is damaged or unreadable. `named_by_user`: the user named the file itself, so it cannot be

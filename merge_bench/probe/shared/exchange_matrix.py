@@ -137,7 +137,7 @@ def exchange_row_fields(
 
 def fill_contributed_vector(vector: Vector, rank: int) -> None:
     """Fill the float32 vector that a rank contributes to a sum; an element depends only on its index and the rank."""
-    rows, rest = _split_into_periods(vector)
+    rows, rest = _whole_periods_and_rest(vector)
     rows[:] = _contributed_values(0, rank)
     rest[:] = _contributed_values(0, rank)[: rest.size]
 
@@ -148,7 +148,7 @@ def count_wrong_sums(block: Vector, first_index: int, ranks: int) -> int:
     `first_index`: the index of the block's first element in the sum.
     """
     expected = np.sum([_contributed_values(first_index, rank) for rank in range(ranks)], axis=0)
-    rows, rest = _split_into_periods(block)
+    rows, rest = _whole_periods_and_rest(block)
     return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
 
 
@@ -157,7 +157,7 @@ def _contributed_values(first_index: int, rank: int) -> Vector:
     return ((first_index + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
 
 
-def _split_into_periods(vector: Vector) -> tuple[Vector, Vector]:
+def _whole_periods_and_rest(vector: Vector) -> tuple[Vector, Vector]:
     """Return two views of a vector: a matrix with a row for each whole period, and the elements after them."""
     whole = vector.size // VALUES * VALUES
     return vector[:whole].reshape(-1, VALUES), vector[whole:]

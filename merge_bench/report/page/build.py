@@ -402,7 +402,7 @@ def _write_failures(page: PageBuilder, campaigns: Sequence[Campaign]) -> None:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [
             *campaign.failures,
-            *(each for launch in campaign.unrepeated_launches for each in launch.failures),
+            *(each for launch in campaign.launches_not_replaced for each in launch.failures),
         ]:
             where = ", ".join(filter(None, (name, titles.failure_location_text(failure, campaign))))
             page.add_paragraph(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")

@@ -203,7 +203,7 @@ def _values_of_run(document: RunDocument) -> Iterator[ExportedValue]:
 def _benchmarks_of_probe(campaign: Campaign) -> Iterator[ExportedBenchmark]:
     from merge_bench.records.probe_rows import make_probe_rows
 
-    times = [launch.line.time for launch in campaign.unrepeated_launches if launch.line is not None]
+    times = [launch.line.time for launch in campaign.launches_not_replaced if launch.line is not None]
     for row in make_probe_rows(campaign):
         labels = {
             "config": row.config,

@@ -75,7 +75,7 @@ def test_every_kind_of_result_fits_every_format(name: str, tmp_path: Path) -> No
     rows = list(csv.DictReader(io.StringIO(export(folder).stdout)))
     expected = sum(
         len(launch.probes) if campaign.probe else len(launch.timed_iterations)
-        for launch in campaign.unrepeated_launches
+        for launch in campaign.launches_not_replaced
     )
     assert len(rows) == expected > 0
     export(folder, "--format", "parquet", "--output", tmp_path / "rows.parquet")
