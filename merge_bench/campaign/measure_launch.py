@@ -466,7 +466,10 @@ def _fastest_parcel_writers(session: Session, code_checksum: str) -> list[Parcel
 
 
 def read_parcel_write_times(cache_file: Path) -> dict[str, dict[str, float]]:
-    """Read the cached nanoseconds of each way to write parcels, by key of the worker; empty without a readable file."""
+    """Read how many nanoseconds a row takes in each way to write it to memory, as measured on workers' hosts before.
+
+    By the host's key, then by the name of the way; empty without a readable file.
+    """
     try:
         times = msgspec.json.decode(read_regular_file(cache_file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):

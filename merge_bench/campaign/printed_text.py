@@ -52,10 +52,10 @@ class UcxLogFacts:
 
 
 class PrintedText:
-    """The text that another program printed, as lines, with what all importers read in it.
+    """The text that another program printed, as lines, prepared for the importers.
 
-    `lines`: without colours; `bare`: also without the labels before each line; `labels`: quotes of mail and ranks
-    before each line, without time stamps. Line numbers begin at 1.
+    `lines`: without colours; `bare`: also without what stands before each line; `labels`: what stood there: ranks and
+    the ``>`` of quoted mail, without time stamps. Line numbers begin at 1.
     """
 
     def __init__(self, path: Path, lines: list[str]) -> None:

@@ -270,7 +270,7 @@ class ConfigCheckResult:
             f"{self.config.format_position(each.line) if each.line else each.source}:"
             f" {each.name}={each.value}: {each.message}" + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
             for each in self.variables
-            if _is_config_error(each, trusted=self.trusted)
+            if _variable_prevents_launch(each, trusted=self.trusted)
         )
         return variables + self.refusals
 
@@ -339,7 +339,7 @@ def check_config(
     )
     return ConfigCheckResult(
         config=config,
-        ok=not any(_is_config_error(each, trusted=trusted) for each in states),
+        ok=not any(_variable_prevents_launch(each, trusted=trusted) for each in states),
         variables=tuple(map(_mark_missing_network_devices, states)),
         conflicts=find_conflicts(situation),
         warnings=tuple(warnings),
@@ -363,8 +363,8 @@ def _settings_of_other_sources(
     ]
 
 
-def _is_config_error(state: VariableState, *, trusted: bool) -> bool:
-    """Whether a variable in this state makes the config wrong."""
+def _variable_prevents_launch(state: VariableState, *, trusted: bool) -> bool:
+    """Whether a variable in this state is an error, so that nothing is launched under the config."""
     if state.state == BRINGS_CODE:
         return not trusted
     return state.state == "invalid" or (state.state == "unknown" and state.source == "config")

@@ -157,7 +157,7 @@ def _model_check_columns(checked: Sequence[ModelCheck]) -> list[Column]:
 def forecast_charts(document: PredictDocument) -> list[Chart]:
     """Make charts of forecast throughput and times over the number of workers, without partly unknown forecasts."""
     rows = [row for row in document.scaling if row.unknown is None]
-    within = [row.workers for row in takewhile(lambda row: _is_covered_by_run(document, row), rows)]
+    within = [row.workers for row in takewhile(lambda row: _is_forecast_within_measured(document, row), rows)]
     walls = {row.workers: row.measured_wall_seconds for row in rows if row.measured_wall_seconds}
     rates = {row.workers: (row.data_bytes or 0.0) / walls[row.workers] / GIB for row in rows if row.workers in walls}
     throughput = _quantity_chart(
@@ -188,7 +188,7 @@ def forecast_charts(document: PredictDocument) -> list[Chart]:
     return [chart for chart in (throughput, wall_clock) if not chart.is_empty]
 
 
-def _is_covered_by_run(document: PredictDocument, forecast: Forecast) -> bool:
+def _is_forecast_within_measured(document: PredictDocument, forecast: Forecast) -> bool:
     """Whether a measured run has at least the workers, hosts and rows of a forecast, and no what-if is given."""
     return not document.what_if and any(
         run.workers >= forecast.workers

@@ -316,7 +316,10 @@ class _LevelResults:
     clipped: Values = field(default_factory=lambda: np.empty(0))
 
     def add_results(self, values: Values, noise: SeriesNoise) -> None:
-        """Add results, as logarithms; as `clipped` each is no further from earlier results than the noise allows."""
+        """Add the logarithms of newer results to this level.
+
+        In `clipped` they are moved towards the level's median, to no further away than the noise allows.
+        """
         middle = float(np.median(self.values if len(self.values) >= AFTER else values))
         keep = _LONGEST + _MEMORY
         self.values = np.append(self.values, values)[-keep:]

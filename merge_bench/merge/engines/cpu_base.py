@@ -262,7 +262,10 @@ class HostEngine:
 
     @property
     def pieces(self) -> tuple[FramePiece, ...]:
-        """The pieces to send: first rows of the left chunk, then its rest and the right chunk by ranges of buckets."""
+        """The pieces of frames to send, in this order: leading rows of the left frame; the rest of it; the right frame.
+
+        The rest and the right frame are cut by ranges of buckets.
+        """
         heads = [FramePiece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
         return (*heads, *(FramePiece(side, part) for side in Side for part in range(self.join_part_count)))
 

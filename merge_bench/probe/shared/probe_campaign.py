@@ -105,7 +105,7 @@ def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[s
     return {"probe": probe.name, **part.describe_for_records(), **workers, **ucx}
 
 
-def _probe_part_of_job(probe: Probe, campaign_line: CampaignLine, job: PlannedLaunch) -> Probe:
+def _probe_for_planned_launch(probe: Probe, campaign_line: CampaignLine, job: PlannedLaunch) -> Probe:
     """Return the part of a probe that the launch `job` measures, found by the job's plan in the campaign line."""
     planned = campaign_line.plans[job.plan].items()
     return next(part for part in probe.parts_with_own_launches if part.describe_for_records().items() <= planned)
@@ -125,7 +125,7 @@ def make_time_estimator(
     return LaunchTimeEstimator(
         results,
         campaign_line.plans,
-        lambda job: _probe_part_of_job(probe, campaign_line, job).expected_launch_seconds(job.prepared),
+        lambda job: _probe_for_planned_launch(probe, campaign_line, job).expected_launch_seconds(job.prepared),
         RULE,
     )
 
@@ -136,7 +136,7 @@ def dry_run_text(probe: Probe, campaign_line: CampaignLine, jobs: Sequence[Plann
     for run in campaign_line.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_launch_label(campaign_line, alike[0])}: {count_with_noun(len(alike), 'launch')}")
-        lines += _probe_part_of_job(probe, campaign_line, alike[0]).launch_command_lines(alike[0].prepared)
+        lines += _probe_for_planned_launch(probe, campaign_line, alike[0]).launch_command_lines(alike[0].prepared)
     lines.append(f"## {make_time_estimator(probe, campaign_line, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(campaign_line, job) for job in jobs)])
 
@@ -155,7 +155,7 @@ def run_probe_campaign(
 
     def launch_part_of_probe(job: PlannedLaunch, writer: CampaignWriter, launch_index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(campaign_line, job)}")
-        return _probe_part_of_job(probe, campaign_line, job).launch_and_measure(
+        return _probe_for_planned_launch(probe, campaign_line, job).launch_and_measure(
             job, writer, shown if len(jobs) > 1 else progress, launch_index
         )
 
