@@ -18,21 +18,23 @@ def document(*settings: str) -> dict[str, Any]:
     return {"winner": winner, "singles": [line] * 17, "confirmed": [line, found][: 1 + bool(settings)], "stopped": None}
 
 
-def test_the_space_has_17_values_one_of_which_is_planted(tmp_path: Path) -> None:
+def test_the_space_has_17_values_two_of_which_are_planted(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
     file.write_text(SPACE)
-    values = [value.value_id for value in read_tuning_space(file).values]
+    values = [value.value_id.partition("=")[0] for value in read_tuning_space(file).values]
     assert len(values) == 17
-    assert values.count(PLANTED) == 1
+    assert values.count(PLANTED) == 2
 
 
 def test_the_planted_setting_is_expected_and_nothing_without_one() -> None:
-    found, other, none = (summarize(document(*settings)) for settings in ((PLANTED, "mutex=y"), ("mutex=y",), ()))
-    assert (found["settings"], found["winner"], found["ratio"]) == (17, [PLANTED, "mutex=y"], 4.0)
+    found, other, none = (
+        summarize(document(*settings)) for settings in ((f"{PLANTED}=large", "mutex=y"), ("mutex=y",), ())
+    )
+    assert (found["settings"], found["winner"], found["ratio"]) == (17, [f"{PLANTED}=large", "mutex=y"], 4.0)
     assert (none["winner"], none["ratio"]) == ([], None)
     assert [is_expected("planted", each) for each in (found, other, none)] == [True, False, False]
     assert [is_expected("ignored", each) for each in (found, other, none)] == [False, False, True]
     measured = {"launches": 83, "seconds": 150.0}
     lines = table({"planted": {**measured, **found}, "ignored": {**measured, **none}}).splitlines()
-    assert lines[2] == f"| planted | 17 | 83 | {PLANTED} mutex=y | 4.000 | 3.000 to 5.000 | 2.5 | yes |"
+    assert lines[2] == f"| planted | 17 | 83 | {PLANTED}=large mutex=y | 4.000 | 3.000 to 5.000 | 2.5 | yes |"
     assert lines[3] == "| ignored | 17 | 83 | nothing |  |  | 2.5 | yes |"
