@@ -30,7 +30,7 @@ def test_the_planted_setting_is_expected_and_nothing_without_one() -> None:
     found, other, none = (
         summarize(document(*settings)) for settings in ((f"{PLANTED}=large", "mutex=y"), ("mutex=y",), ())
     )
-    assert (found["settings"], found["winner"], found["ratio"]) == (17, [planted, "mutex=y"], 4.0)
+    assert (found["settings"], found["winner"], found["ratio"]) == (17, [f"{PLANTED}=large", "mutex=y"], 4.0)
     assert (none["winner"], none["ratio"]) == ([], None)
     assert [is_expected("planted", each) for each in (found, other, none)] == [True, False, False]
     assert [is_expected("ignored", each) for each in (found, other, none)] == [False, False, True]
