@@ -235,6 +235,7 @@ def slow_link_and_wrong_clocks(hosts: Hosts, results: Path) -> None:
         assert all(0 < pair.seconds < 80 for pair in iteration.pairs)
 
 
+@pytest.mark.soak
 def test_a_slow_link_is_no_dead_one_and_clocks_may_differ_by_minutes(skewed_hosts: Hosts, results: Path) -> None:
     slow_link_and_wrong_clocks(skewed_hosts, results)
 

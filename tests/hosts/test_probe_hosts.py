@@ -55,6 +55,7 @@ def test_p2p_gives_one_host_and_two_host_tables_and_what_the_link_carries(
     assert 0.2 * can <= large <= 1.05 * can
 
 
+@pytest.mark.soak
 def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_the_link_limits(
     with_adapters: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

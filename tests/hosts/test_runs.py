@@ -23,6 +23,7 @@ PAYLOAD = 1448 / 1514  # of what a link carries at an MTU of 1500
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_hosts_reach_what_their_links_can_carry(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +181,7 @@ def test_missing_interface_is_named(hosts: Hosts, results: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.ucx_releases
+@pytest.mark.soak
 def test_workers_of_every_host_load_the_chosen_release(hosts: Hosts, results: Path) -> None:
     try:
         releases = {version: find_or_install_release(version) for version in ("1.19.0", "1.22.0")}

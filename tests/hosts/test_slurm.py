@@ -79,6 +79,7 @@ def submit(slurm: Slurm, script: str, output: Path, folder: Path = ROOT) -> str:
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_the_job_of_an_installed_package_runs_to_a_verified_report_and_needs_no_checkout(
     slurm: Slurm, installed: Installed, results: Path, tmp_path: Path
 ) -> None:

@@ -122,7 +122,7 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: JoinK
 @pytest.mark.parametrize(
     "options",
     [
-        ("--engine", "polars", "--pipeline", "on"),
+        pytest.param(("--engine", "polars", "--pipeline", "on"), marks=pytest.mark.soak),
         pytest.param(("--exchange", "dask"), marks=pytest.mark.soak),
         pytest.param(("--engine", "pandas"), marks=pytest.mark.soak),
     ],

@@ -130,6 +130,7 @@ def test_a_run_is_verified_and_records_its_statistics(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.soak
 def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
     pytest.importorskip("dask_cuda")
     words = ("--exchange", "rapidsmpf", "--engine", "cudf", "--workers", "2", "--workers-per-gpu", "2")
