@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -22,78 +23,89 @@ from merge_bench.analysis.compare import METRICS, comparison_side
 from merge_bench.analysis.statistics import paired_effect
 from merge_bench.analysis.statistics.verdict import judge_effects
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import ProbeLine
 
 THRESHOLD = 0.02
 HEADINGS = ("what", "release", "lanes", "median", "least to greatest", "times the first", "verdict")
-Values = Mapping[int, float]
-"""The value of a run in each block; more is better."""
 
 
-def measured_tables(
-    campaign: Campaign,
-) -> Iterator[tuple[str, Sequence[Values], Callable[[float], float], Callable[[Launch], set[str]]]]:
-    """Yield what was measured, its values of each run, what makes a shown number of one, and the lanes of a launch."""
+class Quantity(NamedTuple):
+    """What a campaign measured of each release, in the order of its runs.
+
+    `title`: with the unit; `values`: of each run, by block, in that unit; `lanes`: UCX's, of each run.
+    """
+
+    title: str
+    more_is_better: bool
+    values: list[dict[int, float]]
+    lanes: list[set[str]]
+
+
+def measured_quantities(campaign: Campaign) -> Iterator[Quantity]:
+    """Yield the throughput of merges, or each test and size of `probe p2p`.
+
+    Raises UsageError if the campaign has several sizes of chunks.
+    """
     sizes = {plan.rows_per_chunk for plan in campaign.plans}
     if len(sizes) > 1:
         raise UsageError(f"{campaign.folder}: one size of chunks is needed, and it has {len(sizes)}")
     if campaign.probe is None:
-        title = f"merge of {campaign.plans[0].rows_per_chunk:,} rows per chunk, GiB/s"
-        yield title, [_throughputs(run) for run in campaign.runs], _gibibytes, _merge_lanes
+        yield Quantity(
+            f"merge of {campaign.plans[0].rows_per_chunk:,} rows per chunk, GiB/s",
+            True,
+            [
+                {sample.block: sample.value / 2**30 for sample in comparison_side(run, METRICS[0]).samples}
+                for run in campaign.runs
+            ],
+            [
+                {
+                    name
+                    for launch in run.launches
+                    if launch.lanes
+                    for pair in launch.lanes.pairs
+                    for name in pair.transports
+                }
+                for run in campaign.runs
+            ],
+        )
         return
-    lines = [line for launch in campaign.launches for line in launch.probes]
-    for test, size in dict.fromkeys((line.test, line.size) for line in lines):
+    tests = dict.fromkeys((line.test, line.size) for launch in campaign.launches for line in launch.probes)
+    for test, size in tests:
         latency = test.endswith("lat")
-        unit, shown = ("µs one way", _microseconds) if latency else ("MB/s", _megabytes)
-
-        def chosen(launch: Launch, test: str = test, size: int = size) -> list[ProbeLine]:
-            return [line for line in launch.probes if (line.test, line.size) == (test, size)]
-
-        def lanes(launch: Launch, chosen: Callable[[Launch], list[ProbeLine]] = chosen) -> set[str]:
-            return {name for line in chosen(launch) for name in line.selected or ()}
-
-        values = [_probe_values(run, chosen, latency=latency) for run in campaign.runs]
-        yield f"{test} of {size:,} B, {unit}", values, shown, lanes
-
-
-def _microseconds(per_second: float) -> float:
-    return 1e6 / per_second
-
-
-def _megabytes(per_second: float) -> float:
-    return per_second / 1e6
-
-
-def _gibibytes(per_second: float) -> float:
-    return per_second / 2**30
-
-
-def _throughputs(run: Run) -> Values:
-    return {sample.block: sample.value for sample in comparison_side(run, METRICS[0]).samples}
-
-
-def _merge_lanes(launch: Launch) -> set[str]:
-    return {name for pair in launch.lanes.pairs for name in pair.transports} if launch.lanes else set()
-
-
-def _probe_values(run: Run, chosen: Callable[[Launch], list[ProbeLine]], *, latency: bool) -> Values:
-    values = {}
-    for launch in run.launches:
-        for line in chosen(launch):
-            value = (1.0 / line.seconds if line.seconds else None) if latency else line.bandwidth_bytes_per_second
-            if value is not None and launch.block_index is not None:
-                values[launch.block_index] = value
-    return values
+        lines_by_run = [
+            {
+                launch.block_index: line
+                for launch in run.launches
+                for line in launch.probes
+                if (line.test, line.size) == (test, size) and launch.block_index is not None
+            }
+            for run in campaign.runs
+        ]
+        yield Quantity(
+            f"{test} of {size:,} B, {'µs one way' if latency else 'MB/s'}",
+            not latency,
+            [
+                {
+                    block: 1e6 * line.seconds if latency else (line.bandwidth_bytes_per_second or 0.0) / 1e6
+                    for block, line in lines.items()
+                    if line.seconds
+                }
+                for lines in lines_by_run
+            ],
+            [{name for line in lines.values() for name in line.selected or ()} for lines in lines_by_run],
+        )
 
 
 def release_rows(campaign: Campaign) -> Iterator[list[str]]:
-    """Yield a row of cells (see `HEADINGS`) for each release and each thing that was measured."""
-    for title, values, shown, lanes_of in measured_tables(campaign):
-        first, *others = values
+    """Yield a row of cells (see `HEADINGS`) for each quantity and release."""
+    for quantity in measured_quantities(campaign):
+        first, *others = quantity.values
+        sign = 1.0 if quantity.more_is_better else -1.0
         effects = [
-            paired_effect([math.log(other[block] / first[block]) for block in sorted(first.keys() & other.keys())])
+            paired_effect(
+                [sign * math.log(other[block] / first[block]) for block in sorted(first.keys() & other.keys())]
+            )
             for other in others
         ]
         verdicts = [("-", "-")]
@@ -103,11 +115,12 @@ def release_rows(campaign: Campaign) -> Iterator[list[str]]:
                 low, high = map(math.exp, judgement.interval)
                 ratio += f" ({low:.3f} to {high:.3f})"
             verdicts.append((ratio, judgement.verdict.value))
-        for run, label, own, verdict in zip(campaign.runs, campaign.run_labels, values, verdicts, strict=True):
-            lanes = sorted({name for launch in run.launches for name in lanes_of(launch)})
-            numbers = sorted(map(shown, own.values()))
+        rows = zip(campaign.run_labels, quantity.values, quantity.lanes, verdicts, strict=True)
+        for label, values, lanes, verdict in rows:
+            numbers = sorted(values.values())
             extremes = f"{numbers[0]:.3g} to {numbers[-1]:.3g}"
-            yield [title, label, " ".join(lanes), f"{statistics.median(numbers):.3g}", extremes, *verdict]
+            median = f"{statistics.median(numbers):.3g}"
+            yield [quantity.title, label, " ".join(sorted(lanes)), median, extremes, *verdict]
 
 
 @click.command(context_settings=command.CONTEXT)
