@@ -165,6 +165,7 @@ class Warden:
             clock_reader, clock_writer = os.pipe()
             opened.callback(os.close, clock_reader)
             opened.callback(os.close, clock_writer)
+            os.set_blocking(clock_reader, False)
             child = ChildProcess(
                 task["argv"],
                 environment=task["environment"],
@@ -173,7 +174,11 @@ class Warden:
                 stdout=writers["out"],
                 clock=clock_writer,
             )
-            return child, int.from_bytes(os.read(clock_reader, CLOCK_BYTES), sys.byteorder) / 1e9
+            try:
+                began = int.from_bytes(os.read(clock_reader, CLOCK_BYTES), sys.byteorder) / 1e9
+            except BlockingIOError:  # the new process was killed before it had a time, and has ended
+                began = time.monotonic()
+            return child, began
 
     def _reap_and_check_end(self, child: ChildProcess) -> bool:
         """Reap orphans that have ended; returns whether the command itself has, which stays unreaped."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -102,19 +103,30 @@ def test_status_and_wall_clock(scene: Scene) -> None:
     assert (scene.folder / "err").read_text() == "wrong\n"
 
 
-def test_the_wall_clock_begins_with_the_program(scene: Scene) -> None:
-    program = """
-import sys, time
+def report_of_warden(scene: Scene, preparation: str, *argv: str) -> dict[str, Any]:
+    """The report on a command before which its new process does what `preparation` says, in Python."""
+    program = f"""
+import os, sys, time
 from merge_bench.cluster import supervisor
 from merge_bench.command import warden
-supervisor.die_with_parent = lambda number: time.sleep(0.5)  # what a new process does before it runs its program
+supervisor.die_with_parent = lambda number: {preparation}
 sys.exit(warden.main())
 """
-    task = scene.task("sleep", "0.1").encode_for_warden()
-    done = subprocess.run([sys.executable, "-c", program], input=task, stdout=subprocess.PIPE, check=True)
-    report = json.loads(done.stdout)
+    task = scene.task(*argv).encode_for_warden()
+    done = subprocess.run([sys.executable, "-c", program], input=task, stdout=subprocess.PIPE, check=True, timeout=60)
+    return dict(json.loads(done.stdout))
+
+
+def test_the_wall_clock_begins_with_the_program(scene: Scene) -> None:
+    preparation_seconds = 2.0
+    report = report_of_warden(scene, f"time.sleep({preparation_seconds})", "sleep", "0.1")
     assert (report["reason"], report["status"]) == ("ended", 0)
-    assert 0.1 <= report["seconds"] < 0.4
+    assert 0.1 <= report["seconds"] < preparation_seconds
+
+
+def test_a_process_that_is_killed_before_it_runs_its_program_is_not_waited_for(scene: Scene) -> None:
+    report = report_of_warden(scene, "os.kill(os.getpid(), 9)", "sleep", "0.1")
+    assert (report["reason"], report["status"]) == ("ended", -9)
 
 
 def test_a_command_that_is_killed(scene: Scene) -> None:
@@ -244,6 +256,7 @@ def test_a_killed_driver_leaves_nothing(scene: Scene) -> None:
     program = f"""
 import os, sys
 from pathlib import Path
+from typing import Any
 from merge_bench.command.run_command import CommandTask, LaunchProcesses
 folder = Path({str(scene.folder)!r})
 sleep = "sleep {scene.mark}"
