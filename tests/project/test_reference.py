@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from benchmarks.goal.targets import Result
 from merge_bench.cli import cli
 from merge_bench.config.options import OPTIONS
 from tools.reference import DOCS, FOLDER, measured, options
@@ -41,17 +39,6 @@ def test_options_of_run_name_their_variable() -> None:
         for option in OPTIONS
         if (f"`{option.environment_variable}`" in text) != option.in_config
     ] == []
-
-
-@pytest.mark.parametrize("processor", ["amd-epyc", "intel-xeon-167"])
-@pytest.mark.parametrize("goal", ["polars", "duckdb"])
-def test_the_readme_has_the_measured_figures(processor: str, goal: str) -> None:
-    document = json.loads((measured.RESULTS / f"{processor}.json").read_bytes())
-    (found,) = (Result.from_json(one) for one in document["goals"] if one["goal"] == goal)
-    spread = found.spread
-    assert spread
-    shown = f"{spread.median:.3g} ({spread.low:.3g}–{spread.high:.3g})"
-    assert shown in (DOCS.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_table_without_its_conditions_is_refused() -> None:

@@ -38,28 +38,27 @@ PROCESSORS = {
     "intel-xeon-207-260": Processor("Xeon 207/260", "Intel Xeon, model 207", "2 MiB of L2, 260 MiB of L3"),
     "amd-epyc": Processor("EPYC", "AMD EPYC", "1 MiB of L2, 32 MiB of L3"),
 }
-"""By the name of the file. All ran with two cores of a virtual machine, alone on it."""
+"""By the name of the file. All ran with two cores of a virtual machine."""
 
 _HOW_TO_READ = """\
 [performance.md](performance.md) says what these figures mean and how to repeat them. A figure of one processor says
 nothing about another. In brackets stands the spread: with six blocks or more the interval of the median (97 %), with
-fewer the least and the greatest value. The sources are `results/goals/` and `results/curated/`."""
+fewer the least and the greatest value. The sources are `results/goals/` and `results/curated/`; where only a table of
+results was kept, its section says so. *Load* is the load average of the machine's two cores over one minute when the
+benchmark began, or over 1, 5 and 15 minutes; what ran a moment before counts in it."""
 
-_NEIGHBOURS = """\
-Each had two cores of a virtual machine, and nothing else ran in that machine. Wide spreads, as on Xeon 207/260,
-probably come from other virtual machines on the same host: there the same merge of 4e6 rows took 10.8, 13.7 and 22.9 ns
-a row within five minutes."""
+_SAME_ROWS = 4_000_000
 
 
 def text() -> str:
     """The page."""
     goals = _read("")
-    stored = _stored()
+    stored = stored_tables()
     parts = (
         _HOW_TO_READ,
         "## Processors",
         table(["here", "processor", "caches"], [[one.short, one.name, one.caches] for one in PROCESSORS.values()]),
-        _NEIGHBOURS,
+        _neighbours(goals["intel-xeon-207-260"]),
         "## Beside other tools",
         "25e6 + 25e6 rows for each of two workers, both cores for every program. Seconds, medians over blocks; then how"
         " many times as long as merge_bench ([how](performance.md#compared-with-other-tools)).",
@@ -81,11 +80,30 @@ def text() -> str:
         "## Forecasts",
         "Forecasts of `predict` for clusters that it was not fitted on ([how](predict.md#validation)).",
         predict_validation.table(json.loads((CURATED / "predict-cpu-2026-11" / "predict.json").read_bytes())),
-        *(part for one in stored for part in _campaign(one)),
+        *(part for one in stored for part in section(one)),
     )
     titles = [part.removeprefix("## ") for part in parts if part.startswith("## ")]
     contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles)
     return page("Measurements", *(_filled(part) for part in (parts[0], contents, *parts[1:])))
+
+
+def _neighbours(document: Mapping[str, Any]) -> str:
+    """What the processors had in common, and how far the same merge differed on the one with the widest spreads."""
+    (linear,) = (goal for goal in document["goals"] if goal["goal"] == "linear")
+    rows = [size for block in linear["details"] for size in block["sizes"] if size["rows_per_chunk"] == _SAME_ROWS]
+    took = [f"{size['nanoseconds_per_row']:.1f}" for size in rows]
+    return (
+        "Each had two cores of a virtual machine. Wide spreads, as on Xeon 207/260, probably come from other virtual"
+        f" machines on the same host: there the same merge of 4e6 rows took {', '.join(took[:-1])} and {took[-1]} ns a"
+        f" row in {len(took)} blocks."
+    )
+
+
+def _conditions(document: Mapping[str, Any]) -> str:
+    """Commit of a stored result, whether its sources were committed, and the load over 1, 5 and 15 minutes."""
+    changes = " with uncommitted changes" if document["git"]["dirty"] else ""
+    load = ", ".join(f"{average:.1f}" for average in document["load_average"])
+    return f"commit {document['git']['commit'][:7]}{changes}, load {load}"
 
 
 def _anchor(title: str) -> str:
@@ -144,17 +162,18 @@ def _goals(name: str, document: Mapping[str, Any], documents: Mapping[str, Any])
     for goal in document["goals"]:
         result, spread = Result.from_json(goal), Result.from_json(goal).spread
         target = result.target
-        commit = goal.get("run", document)["git"]["commit"][:7]
+        run = goal.get("run", document)
+        commit, load = run["git"]["commit"][:7], f"{run['load_average'][0]:.1f}"
         if spread is None:
-            rows.append([target.what, target.shown, "-", "-", "not measured", commit])
+            rows.append([target.what, target.shown, "-", "-", "not measured", commit, load])
             continue
         met = ("met" if result.met else "**missed**") + ("" if result.sure else ", within the spread")
         met += f", limited by the {target.or_limited_by}" if result.instead else ""
         now = Result.from_json(newest[goal["goal"]]).target.shown
         met += f"; today {now}" if now != target.shown else ""
         ends = f"{spread.low:.3g}–{spread.high:.3g} of {spread.blocks}"
-        rows.append([target.what, target.shown, f"{spread.median:.3g}{target.unit}", ends, met, commit])
-    yield table(["goal", "target", "median", "spread, blocks", "verdict", "commit"], rows)
+        rows.append([target.what, target.shown, f"{spread.median:.3g}{target.unit}", ends, met, commit, load])
+    yield table(["goal", "target", "median", "spread, blocks", "verdict", "commit", "load"], rows)
     yield from dict.fromkeys(
         f"Why not measured: {'; '.join(goal['failures'])}." for goal in document["goals"] if not goal["values"]
     )
@@ -182,6 +201,7 @@ def _roofline(documents: Mapping[str, Any]) -> str:
     rows = [[f"limit: {name}", *of_limit(name)] for name in ("copy", "loop", "kernel copy", "read")]
     rows += [[name, *of_phase(name)] for name in ("partition", "exchange", "join", "whole")]
     rows.append(["commit", *(document["git"]["commit"][:7] for document in documents.values())])
+    rows.append(["load", *(f"{document['load_average'][0]:.1f}" for document in documents.values())])
     return table(["", *(PROCESSORS[name].short for name in documents)], rows)
 
 
@@ -189,7 +209,7 @@ def _shapes(name: str, document: Mapping[str, Any]) -> str:
     rows = [_shape(shape, document["shapes"][shape]) for shape in SHAPES if shape in document["shapes"]]
     headings = ["shape", "rows per chunk", "ours (ms)", "fastest peer (ms)", "times as fast", "least–greatest"]
     title = f"### Shapes: {_title(name)}"
-    what = f"{document['blocks']} interleaved blocks, commit {document['git']['commit'][:7]}."
+    what = f"{document['blocks']} interleaved blocks, {_conditions(document)}."
     return "\n\n".join((title, what, table([*headings, "with the filter (ms)", "times as fast"], rows)))
 
 
@@ -224,9 +244,8 @@ def questions(documents: Mapping[str, Any]) -> Iterable[str]:
             " engine copy no column of x."
         )
     for name, document in documents.items():
-        commit = document["git"]["commit"][:7]
         yield f"### Questions: {_title(name)}, {document['rows']:,} rows"
-        yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
+        yield f"{document['blocks']} interleaved blocks, {_conditions(document)}. {_programs(document)}"
         asked = (each for each in H2O.questions if each.name in document["questions"])
         yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
 
@@ -241,10 +260,10 @@ def _programs(document: Mapping[str, Any]) -> str:
 
 def _width() -> Iterator[str]:
     document = json.loads((CURATED / "width-cpu-2026-11" / "width.json").read_bytes())
-    hardware, commit = document["hardware"], document["git"]["commit"][:7]
+    hardware = document["hardware"]
     yield (
         f"All-to-all between test hosts, one worker each, on {hardware['cores']} cores of an {hardware['cpu_model']},"
-        f" commit {commit}. Ratio: exchange ÷ time of its bytes at link rate, headers included"
+        f" {_conditions(document)}. Ratio: exchange ÷ time of its bytes at link rate, headers included"
         " ([how](performance.md#more-workers))."
     )
     headings = ("workers", "Mbit/s per link", "exchange (ms)", "bytes at link rate (ms)", "ratio", "dropped")
@@ -268,7 +287,8 @@ def _width() -> Iterator[str]:
 class Campaign:
     """A table of `results/curated/`, with its conditions.
 
-    `about`: what the figures are; `machine`, `when`: of the measurement; `place`: its position on the page.
+    `about`: what the figures are; `machine`, `when`: of the measurement; `place`: its position on the page; `result`:
+    the stored document from which its figures follow, in `results/curated/`, or nothing if only this table was kept.
     """
 
     title: str
@@ -281,6 +301,7 @@ class Campaign:
     rows: list[list[str]]
     commit: str = ""
     notes: tuple[str, ...] = ()
+    result: str = ""
 
     def __post_init__(self) -> None:
         wrong = [row for row in self.rows if len(row) != len(self.columns)]
@@ -288,15 +309,22 @@ class Campaign:
             raise ValueError(f"{self.title}: a row of another width ({wrong}), or no machine, date or command")
 
 
-def _stored() -> list[Campaign]:
+def stored_tables() -> list[Campaign]:
+    """The tables of `results/curated/`, in the order of the page."""
     files = sorted(CURATED.rglob("*.toml"))
     return sorted((Campaign(**tomllib.loads(file.read_text("utf-8"))) for file in files), key=lambda one: one.place)
 
 
-def _campaign(one: Campaign) -> Iterator[str]:
+def section(one: Campaign) -> Iterator[str]:
+    """The heading of a table, its conditions, the table, and its notes."""
     yield f"## {one.title}"
     commit = f", commit {one.commit}" if one.commit else ""
-    yield f"{one.about.strip()} Measured on {one.machine}; {one.when}{commit}: `{one.command}`."
+    kept = " Only this table was kept: its records are not stored."
+    if one.result:
+        document = json.loads((CURATED / one.result).read_bytes())
+        commit = f", {_conditions(document)}"
+        kept = f" From `results/curated/{one.result}`."
+    yield f"{one.about.strip()} Measured on {one.machine}; {one.when}{commit}: `{one.command}`.{kept}"
     yield table(one.columns, one.rows)
     if one.notes:
         yield "\n".join(f"- {note}" for note in one.notes)
