@@ -88,16 +88,16 @@ def blocks(text: str) -> list[Block]:
         else:
             parts[-1] = (parts[-1][0], f"{parts[-1][1]} {line}")
         before = line
-    found: list[Block] = []
-    above = True
+    page_blocks: list[Block] = []
+    paragraph_stored = True
     for (number, part), (_, following) in zip(parts, [*parts[1:], (0, "")], strict=True):
         line = re.sub(r"\s+", " ", part).strip()
         if not line:
             continue
-        above = above if re.match(_ITEM, line) else NOT_STORED not in line
+        paragraph_stored = paragraph_stored if re.match(_ITEM, line) else NOT_STORED not in line
         if not any(re.match(r"\| ?:?--", row) for row in (line, following)):
-            found.append(Block(number, line, above and NOT_STORED not in line))
-    return found
+            page_blocks.append(Block(number, line, paragraph_stored and NOT_STORED not in line))
+    return page_blocks
 
 
 class Record:
@@ -146,11 +146,15 @@ def read_result(path: Path) -> Any:
 
 
 def was_committed(path: Path) -> bool:
-    """Whether the sources that measured this result were; a part of a result counts as `summary.json` beside it."""
+    """Whether the sources that measured this result were; a part of a result counts as `summary.json` beside it.
+
+    A result that does not say so counts as one of sources that were not.
+    """
     whole = path.with_name("summary.json")
     stored = read_result(whole if whole.exists() else path)
-    runs = [stored, *(goal["run"] for goal in stored.get("goals", []) if "run" in goal)]
-    return not any(run["git"]["dirty"] for run in runs)
+    head = stored[0] if isinstance(stored, list) else stored
+    runs = [head, *(goal["run"] for goal in head.get("goals", []) if "run" in goal)]
+    return all((run.get("git") or {"dirty": True})["dirty"] is False for run in runs)
 
 
 @dataclass(frozen=True)
@@ -195,11 +199,11 @@ class ClaimsList:
 @cache
 def read_list(path: Path = LIST) -> ClaimsList:
     """Read `claims.toml`."""
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
     return ClaimsList(
-        {name: ROOT / file for name, file in found["files"].items()},
-        tuple(Claim(**claim) for claim in found["stored"]),
-        *({page: tuple(words) for page, words in found[kind].items()} for kind in ("settings", "examples")),
+        {name: ROOT / file for name, file in tables["files"].items()},
+        tuple(Claim(**claim) for claim in tables["stored"]),
+        *({page: tuple(words) for page, words in tables[kind].items()} for kind in ("settings", "examples")),
     )
 
 
@@ -213,7 +217,7 @@ def number_shown(number: str) -> tuple[float, float]:
 
 def check_page(page: str, text: str, listed: ClaimsList) -> list[str]:
     """A sentence for each figure of a page that is wrong or has no source, and for each claim that is not there."""
-    wrong: list[str] = []
+    problems: list[str] = []
     claims = [claim for claim in listed.stored if claim.page == page]
     unused = {*(claim.text for claim in claims), *listed.without_result(page)}
     for block in blocks(text):
@@ -226,16 +230,16 @@ def check_page(page: str, text: str, listed: ClaimsList) -> list[str]:
             unused -= named
             numbers = {number for claim in around for number in claim.figures}
             if not named and not numbers.issuperset(_ANY.findall(block.text[begin:end])):
-                wrong.append(
+                problems.append(
                     f'{page}:{block.line}: "{block.text[begin:end]}" in "{block.text[:60]}…" follows from no stored'
                     ' result: list it in tests/project/claims.toml, or write "not stored" in its paragraph'
                 )
-    wrong += [f"{page}: {words}" for claim in claims for words in check_claim(claim, listed)]
+    problems += [f"{page}: {words}" for claim in claims for words in check_claim(claim, listed)]
     files = {name for claim in claims for expression in claim.figures.values() for name in listed.names_in(expression)}
     uncommitted = sorted(name for name in files if not was_committed(listed.files[name]))
     if uncommitted and UNCOMMITTED not in text:
-        wrong.append(f'{page}: does not say that results are of "{UNCOMMITTED}" changes: {", ".join(uncommitted)}')
-    return wrong + [f'{page}: claims.toml lists "{words}", and no such figure is there' for words in sorted(unused)]
+        problems.append(f'{page}: does not say that results are of "{UNCOMMITTED}" changes: {", ".join(uncommitted)}')
+    return problems + [f'{page}: claims.toml lists "{words}", and no such figure is there' for words in sorted(unused)]
 
 
 def _spans(words: str, text: str) -> list[tuple[int, int]]:

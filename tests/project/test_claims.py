@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,9 +74,9 @@ def test_a_wrong_figure_is_found_also_where_the_list_has_it(listed: ClaimsList, 
 )  # fmt: skip
 def test_a_figure_without_a_source_is_found(listed: ClaimsList, figure: str) -> None:
     for addition in (f"\nIt was {figure} there.\n", f"\n| what | how |\n| --- | --- |\n| it | {figure} |\n"):
-        found = check_page(PAGE, STORED + addition, listed)
-        assert found
-        assert all("follows from no stored result" in words for words in found)
+        problems = check_page(PAGE, STORED + addition, listed)
+        assert problems
+        assert all("follows from no stored result" in words for words in problems)
     for paragraph in ("It was not stored.\n\n", f"Not this.\n\n    $ it\n    {figure}\n\n    {figure}\n\n"):
         marked = paragraph.replace("not stored", f"{figure} (not stored)")
         assert check_page(PAGE, f"{STORED}\n{marked}", listed) == []
@@ -83,15 +84,15 @@ def test_a_figure_without_a_source_is_found(listed: ClaimsList, figure: str) -> 
 
 def test_a_table_without_units_has_figures(listed: ClaimsList) -> None:
     table = "\n| what | times |\n| --- | --- |\n| 3 rows | 4.2 (of 3) |\n| `x` | a 5 |\n"
-    (found,) = check_page(PAGE, STORED + table, listed)
-    assert '"4.2 (of 3)"' in found
+    (problems,) = check_page(PAGE, STORED + table, listed)
+    assert '"4.2 (of 3)"' in problems
 
 
 def test_the_mark_holds_for_a_paragraph_and_the_table_or_list_after_it(listed: ClaimsList) -> None:
     table, items = "| a | b |\n| --- | --- |\n| c | 3 ms |\n", "- 4 ms\n- and\n  5 ms\n"
     assert check_page(PAGE, f"{STORED}\nAs here, not\nstored:\n\n{table}\n{items}", listed) == []
-    found = check_page(PAGE, f"{STORED}\nNot stored: not\nstored.\n\n{table}\nElse:\n\n{items}\n6 ms\n", listed)
-    assert [words.split('"')[1] for words in found] == ["4 ms", "5 ms", "6 ms"]
+    problems = check_page(PAGE, f"{STORED}\nNot stored: not\nstored.\n\n{table}\nElse:\n\n{items}\n6 ms\n", listed)
+    assert [words.split('"')[1] for words in problems] == ["4 ms", "5 ms", "6 ms"]
 
 
 def test_settings_and_explained_examples_are_listed_and_only_where_they_are_needed(listed: ClaimsList) -> None:
@@ -111,11 +112,30 @@ def test_a_page_says_that_the_sources_of_a_result_were_not_committed(listed: Cla
     assert check_page(PAGE, f"{STORED}\nOf uncommitted changes.\n", dirty) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "stored", "committed"),
+    [
+        ("records.jsonl", {"git": {"dirty": False}}, True),
+        ("records.jsonl", {"git": {"dirty": True}}, False),
+        ("a.json", {"git": {"dirty": False}, "goals": [{"run": {"git": {"dirty": True}}}, {}]}, False),
+        ("a.json", {"git": None}, False),
+        ("a.json", {}, False),
+    ],
+)
+def test_a_result_tells_whether_its_sources_were_committed(
+    tmp_path: Path, name: str, stored: dict[str, Any], committed: bool
+) -> None:
+    (tmp_path / name).write_text(json.dumps(stored))
+    assert claims.was_committed(tmp_path / name) is committed
+    (tmp_path / "summary.json").write_text(json.dumps({"git": {"dirty": not committed}}))
+    assert claims.was_committed(tmp_path / name) is not committed
+
+
 def test_an_expression_has_to_use_a_stored_result(listed: ClaimsList) -> None:
     (claim,) = listed.stored
     constant = Claim(PAGE, claim.text, {**claim.figures, "2.5": "2.5"})
-    (found,) = check_page(PAGE, STORED, dataclasses.replace(listed, stored=(constant,)))
-    assert found == f'{PAGE}: "2.5" is not in "{claim.text}", or its expression uses no stored result'
+    (problems,) = check_page(PAGE, STORED, dataclasses.replace(listed, stored=(constant,)))
+    assert problems == f'{PAGE}: "2.5" is not in "{claim.text}", or its expression uses no stored result'
 
 
 def test_headings_and_examples_are_no_prose() -> None:

@@ -91,11 +91,11 @@ def _neighbours(document: Mapping[str, Any]) -> str:
     """What the processors had in common, and how far the same merge differed on the one with the widest spreads."""
     (linear,) = (goal for goal in document["goals"] if goal["goal"] == "linear")
     rows = [size for block in linear["details"] for size in block["sizes"] if size["rows_per_chunk"] == _SAME_ROWS]
-    took = [f"{size['nanoseconds_per_row']:.1f}" for size in rows]
+    times = [f"{size['nanoseconds_per_row']:.1f}" for size in rows]
     return (
         "Each had two cores of a virtual machine. Wide spreads, as on Xeon 207/260, probably come from other virtual"
-        f" machines on the same host: there the same merge of 4e6 rows took {', '.join(took[:-1])} and {took[-1]} ns a"
-        f" row in {len(took)} blocks."
+        f" machines on the same host: there the same merge of 4e6 rows took {', '.join(times[:-1])} and {times[-1]} ns"
+        f" a row in {len(times)} blocks."
     )
 
 
@@ -315,16 +315,17 @@ def stored_tables() -> list[Campaign]:
     return sorted((Campaign(**tomllib.loads(file.read_text("utf-8"))) for file in files), key=lambda one: one.place)
 
 
-def section(one: Campaign) -> Iterator[str]:
+def section(campaign: Campaign) -> Iterator[str]:
     """The heading of a table, its conditions, the table, and its notes."""
-    yield f"## {one.title}"
-    commit = f", commit {one.commit}" if one.commit else ""
+    yield f"## {campaign.title}"
+    commit = f", commit {campaign.commit}" if campaign.commit else ""
     kept = " Only this table was kept: its records are not stored."
-    if one.result:
-        document = json.loads((CURATED / one.result).read_bytes())
+    if campaign.result:
+        document = json.loads((CURATED / campaign.result).read_bytes())
         commit = f", {_conditions(document)}"
-        kept = f" From `results/curated/{one.result}`."
-    yield f"{one.about.strip()} Measured on {one.machine}; {one.when}{commit}: `{one.command}`.{kept}"
-    yield table(one.columns, one.rows)
-    if one.notes:
-        yield "\n".join(f"- {note}" for note in one.notes)
+        kept = f" From `results/curated/{campaign.result}`."
+    conditions = f"Measured on {campaign.machine}; {campaign.when}{commit}: `{campaign.command}`."
+    yield f"{campaign.about.strip()} {conditions}{kept}"
+    yield table(campaign.columns, campaign.rows)
+    if campaign.notes:
+        yield "\n".join(f"- {note}" for note in campaign.notes)
