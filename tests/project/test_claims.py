@@ -127,7 +127,7 @@ def test_a_result_tells_whether_its_sources_were_committed(
 ) -> None:
     (tmp_path / name).write_text(json.dumps(stored))
     assert claims.was_committed(tmp_path / name) is committed
-    (tmp_path / "summary.json").write_text(json.dumps({"git": {"dirty": not committed}}))
+    (tmp_path / "summary.json").write_text(json.dumps({"git": {"dirty": committed}}))
     assert claims.was_committed(tmp_path / name) is not committed
 
 
