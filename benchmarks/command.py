@@ -20,7 +20,7 @@ import click
 from msgspec import to_builtins
 
 from benchmarks.processes import adopt_orphans
-from merge_bench.campaign.campaign import git_state
+from merge_bench.campaign.run_campaign import git_state
 from merge_bench.cli.common import CONTEXT as CONTEXT
 from merge_bench.cli.common import ParsedValue
 from merge_bench.config.files import replace_file

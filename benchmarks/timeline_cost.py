@@ -13,7 +13,7 @@ import click
 from benchmarks import command
 from benchmarks.goal.bench import scratch
 from merge_bench.analysis.statistics import median
-from merge_bench.merge.time_notes import measure_note_seconds
+from merge_bench.merge.timeline_recording import measure_note_seconds
 
 
 @click.command(context_settings=command.CONTEXT)

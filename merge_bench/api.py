@@ -200,7 +200,7 @@ def launch_sweep(
     `quiet`: show no progress; `print_duration`: print how long several launches take. Returns the result, the
     comparison if there is a gate, and the exit status.
     """
-    from merge_bench.campaign import campaign as running
+    from merge_bench.campaign import run_campaign as running
     from merge_bench.regressions.gates import RegressionGate
 
     gate = RegressionGate.from_options(

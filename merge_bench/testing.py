@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 from msgspec.structs import replace
 
-from merge_bench.campaign import campaign, cluster_session
+from merge_bench.campaign import cluster_session, run_campaign
 from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerStepRunner
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
@@ -59,7 +59,7 @@ def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange]
         mock.patch.object(worker, "import_exchange_class", import_exchange_class),
         mock.patch.object(worker, "get_worker", _current_process),
         mock.patch.object(memory, "LEAST_BYTES", 1),
-        mock.patch.object(campaign, "warn_if_host_busy"),
+        mock.patch.object(run_campaign, "warn_if_host_busy"),
     ):
         gc.freeze()  # by the first launch otherwise, which would also look through all of it at its end
         try:

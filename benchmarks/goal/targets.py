@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from benchmarks.peer.ratios import Spread
 from merge_bench.errors import RunFailed
-from merge_bench.host import files
+from merge_bench.host import kernel_files
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ CHECK_TCP = Target(
 )
 MEMORY = Target("memory", "peak worker memory ÷ its input", "25e6 rows × 2 workers, above what imports take", None, 2.5)
 POLARS = Target("polars", "times as fast as Polars streaming", "25e6 rows × 2 workers, interleaved", 5.0)
-ON_EPYC = "EPYC" in (files.read_named_values(Path("/proc/cpuinfo")).get("model name") or "")
+ON_EPYC = "EPYC" in (kernel_files.read_named_values(Path("/proc/cpuinfo")).get("model name") or "")
 DUCKDB = Target("duckdb", "times as fast as DuckDB", "25e6 rows × 2 workers, interleaved", 3.0 if ON_EPYC else 2.2)
 DASK = Target("dask", "times as fast as Dask's merge", "25e6 rows × 2 workers, its faster shuffle over tcp", 10.0)
 LINEAR = Target("linear", "time per row, greatest ÷ least", "sizes from 4e6 rows per chunk on, 2 workers", None, 1.15)

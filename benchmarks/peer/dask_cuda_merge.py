@@ -25,7 +25,7 @@ from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_b
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
-from merge_bench.host import files
+from merge_bench.host import kernel_files
 from merge_bench.host.gpu import count_visible_gpus
 from merge_bench.merge.engines import gpu_memory
 
@@ -147,7 +147,7 @@ def run(job: Job) -> Outcome:
         results = Path(scratch) / "results"
         printed_by(PROGRAM, command(job, file, results))
         walls = parse(results.with_suffix(".json"), job)
-        peak = sum(files.read_named_byte_counts(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
+        peak = sum(kernel_files.read_named_byte_counts(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
 
 

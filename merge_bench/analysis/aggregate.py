@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypeVar
 from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeakMemory
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import machine
-from merge_bench.host.files import parse_core_list
+from merge_bench.host.kernel_files import parse_core_list
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import FrameCounts, IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 

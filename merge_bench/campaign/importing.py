@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.campaign.campaign import git_state
 from merge_bench.campaign.importers import AUTO, ImportedResult, importers, load_format_reader
 from merge_bench.campaign.printed_text import PrintedText
+from merge_bench.campaign.run_campaign import git_state
 from merge_bench.config.files import read_regular_file, replace_file
 from merge_bench.config.installation import __version__
 from merge_bench.errors import RunFailed, UsageError

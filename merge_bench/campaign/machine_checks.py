@@ -24,9 +24,10 @@ from merge_bench.errors import GateNotMet, UsageError, WarningMessage
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
 from merge_bench.host.pinning import visible_gpu_name
+from merge_bench.merge.distribution import table_bytes_by_side
 from merge_bench.merge.engines import EngineDescription
 from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, table_bytes_by_side
+from merge_bench.merge.plan import PROCESS_BYTES, Plan
 from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes
 from merge_bench.units import format_bytes, format_count
 

@@ -38,19 +38,18 @@ from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.merge import engines
-from merge_bench.merge.engines import EngineDescription
-from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.exchange import find_data_plane, format_plane_names
-from merge_bench.merge.plan import (
+from merge_bench.merge.distribution import (
     BROADCAST,
     SHUFFLE,
-    Plan,
     RowDistribution,
     check_broadcast_possible,
-    check_memory_fits,
     choose_distribution,
     table_bytes_by_side,
 )
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind
+from merge_bench.merge.exchange import find_data_plane, format_plane_names
+from merge_bench.merge.plan import Plan, check_memory_fits
 from merge_bench.merge.workload import (
     KEY,
     SyntheticSpec,

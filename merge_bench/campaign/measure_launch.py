@@ -39,9 +39,9 @@ from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.files import read_regular_file, replace_file, user_cache_folder
 from merge_bench.errors import RunFailed, UsageError, WarningMessage
 from merge_bench.host import machine
-from merge_bench.host.files import parse_core_list
+from merge_bench.host.kernel_files import parse_core_list
 from merge_bench.host.pinning import describe_binding
-from merge_bench.merge import partition, worker
+from merge_bench.merge import partition, timeline_recording, worker
 from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification import ResultCheck
@@ -96,7 +96,7 @@ class DataPlaneMerge:
         self._record = recording.MergeRecorder(session, tables)
         self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, ResultCheck]] = {}  # of one iteration, by rank
-        self.timeline = recording.decide_timeline_recording(session.plan, [], session.launch)
+        self.timeline = timeline_recording.decide_timeline_recording(session.plan.timeline, [], session.launch)
         session.register_event_handler("iteration", self._collect_iteration_event)
         session.register_event_handler("verification", self._collect_check_event)
 
@@ -139,13 +139,13 @@ class DataPlaneMerge:
     def _run_iterations(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
-        share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
+        share, every = timeline_recording.largest_timeline_share(plan.timeline, self.timeline), plan.verify == "every"
         costs = self._session.workers.run_on_all_workers(
             worker.run_merge_iterations, 0, count, warmup=warmup, verify=every, timeline_share=share
         )
         if share:
             notes = [cost for cost in costs if cost is not None]
-            self.timeline = recording.decide_timeline_recording(plan, notes, self._session.launch)
+            self.timeline = timeline_recording.decide_timeline_recording(plan.timeline, notes, self._session.launch)
 
     def _collect_iteration_event(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add_event(event)

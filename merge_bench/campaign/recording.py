@@ -7,7 +7,6 @@ UCX selected, bytes that devices counted; energy, clocks and throttling; the tim
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,8 +49,6 @@ ENVIRONMENT_DIFFERS = "environment-differs"
 REMEDY = (
     "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
 )
-MOST_SHARE = 0.01
-"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 KEPT = "memory-kept"
 
 
@@ -379,33 +376,6 @@ class IterationAssembler:
             workers=[part.worker for part in by_rank],
             pairs=[pair for part in by_rank for pair in part.pairs],
         )
-
-
-def decide_timeline_recording(
-    plan: Plan, note_costs: Sequence[worker.TimelineCost], launch_index: int = 0
-) -> TimelineLine:
-    """Decide whether to record a timeline of messages and phases; returns the decision with its reason.
-
-    The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
-    iteration. The worker with the largest share decides for all, because the timeline needs both ends of a message.
-    `note_costs`: each worker's, from the iterations so far; empty before the first one, which is recorded unless
-    ``off``.
-    """
-    dearest = max(note_costs, key=lambda cost: cost.iteration_share, default=None)
-    cheap = dearest is None or dearest.iteration_share <= MOST_SHARE
-    recorded = plan.timeline == "on" or (plan.timeline == "auto" and cheap)
-    because = "asked for" if plan.timeline != "auto" else "cheap" if cheap else "expensive"
-    line = TimelineLine(launch=launch_index, recorded=recorded, because=because)
-    if dearest is None:
-        return line
-    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.iteration_share)
-
-
-def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:
-    """The largest share of an iteration's time that recording the timeline may take; None: no timeline is recorded."""
-    if not decision.recorded:
-        return None
-    return math.inf if plan.timeline == "on" else MOST_SHARE
 
 
 def record_timeline(session: Session, decision: TimelineLine, skew_seconds: float | None) -> None:

@@ -17,7 +17,7 @@ from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, WarningMessage, print_message
 from merge_bench.host import machine
-from merge_bench.host.files import format_core_list
+from merge_bench.host.kernel_files import format_core_list
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import remove_table_names

@@ -36,8 +36,8 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
     """
     caller = common.make_calling_program()
     from merge_bench import api
-    from merge_bench.campaign.campaign import dry_run_text
     from merge_bench.campaign.planned_launches import load_sweep
+    from merge_bench.campaign.run_campaign import dry_run_text
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import RegressionGate
     from merge_bench.view.streams import print_warnings
@@ -107,7 +107,7 @@ def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config:
     from merge_bench.config.reader import read_config
     from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, select_ucx_temporarily
     from merge_bench.config.ucx_releases import cached_releases
-    from merge_bench.report.setup import print_config_check
+    from merge_bench.report.host_and_config import print_config_check
 
     settings = read_config(find_config_file(config), os.environ)
 
@@ -257,7 +257,7 @@ def show_transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.campaign.machine_checks import check_packages_installed
     from merge_bench.campaign.measure_launch import survey_transports
     from merge_bench.campaign.planned_launches import plan_runs
-    from merge_bench.report.setup import print_transports
+    from merge_bench.report.host_and_config import print_transports
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
@@ -311,7 +311,7 @@ def examine_hosts(as_json: bool, strict: bool, scheduler_address: str | None, sc
     if as_json:
         print_document(DoctorDocument(worst=worst_finding_state(findings), findings=findings, bindings=bindings))
     else:
-        from merge_bench.report.setup import print_doctor_findings
+        from merge_bench.report.host_and_config import print_doctor_findings
 
         print_doctor_findings(findings, bindings=bindings)
     return GateNotMet.exit_status if strict and worst_finding_state(findings) == BAD else 0

@@ -480,7 +480,7 @@ _MISSED = (
 @click.pass_obj
 def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune`, a `probe`, or `exec --named`, with the options of a job."""
-    from merge_bench.service import runner
+    from merge_bench.service import schedules
     from merge_bench.service.documents import ScheduleRequest
     from merge_bench.service.job_rules import JobRules
     from merge_bench.service.store import LOCAL
@@ -489,7 +489,7 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
     request = ScheduleRequest(job=parse_job_request(root, words), **values)
     store = _open_store_of_running_service(options, anyway=anyway, consequence="this schedule would never run")
     rules = JobRules(options.results.resolve(), options.tables, options.commands)
-    added = runner.add_schedule(store, rules, LOCAL, request)
+    added = schedules.add_schedule(store, rules, LOCAL, request)
     print(f"{added.name} begins at {_utc_time_text(added.next)}.")
 
 

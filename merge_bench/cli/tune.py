@@ -102,10 +102,10 @@ def tune(
     from merge_bench.tune.space import read_tuning_space
     from merge_bench.tune.tuning_plan import make_tuning_task, seconds_to_decide_candidates
     from merge_bench.tune.view import draw_tuning_charts, print_tuning_result
-    from merge_bench.view.next_command import service_machine_suffix, typed_command_unless_in_job
     from merge_bench.view.plot.draw import check_plot_files
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
+    from merge_bench.view.suggested_command import service_machine_suffix, typed_command_unless_in_job
     from merge_bench.view.text import mark_unprintable
     from merge_bench.view.titles import plan_workload_text
 

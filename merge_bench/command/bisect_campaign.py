@@ -27,9 +27,9 @@ from merge_bench.analysis.compare import (
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import EffectEstimate
 from merge_bench.campaign import CallingProgram, ProgressDisplay
-from merge_bench.campaign.campaign import complete_campaign_line, dry_run_text, run_sweep
 from merge_bench.campaign.planned_launches import PlannedLaunch, load_sweep
 from merge_bench.campaign.resume import find_campaign_of_same_command, missing_launches
+from merge_bench.campaign.run_campaign import complete_campaign_line, dry_run_text, run_sweep
 from merge_bench.command import command_campaign
 from merge_bench.command.bisect import (
     LEAST,

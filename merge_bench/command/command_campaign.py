@@ -19,7 +19,6 @@ import msgspec
 
 from merge_bench.analysis.compare import least_blocks_for_verdict
 from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
-from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
@@ -31,6 +30,7 @@ from merge_bench.campaign.planned_launches import (
     order_runs_in_blocks,
     plan_runs,
 )
+from merge_bench.campaign.run_campaign import run_launches
 from merge_bench.cluster.base import exit_status_text
 from merge_bench.cluster.launchers import local
 from merge_bench.cluster.supervisor import read_log_tail
@@ -60,7 +60,7 @@ from merge_bench.command.run_command import (
     LaunchProcesses,
     find_program_path,
 )
-from merge_bench.command.ucx_lines import (
+from merge_bench.command.ucx_lanes import (
     NO_LANES_LOGGED,
     check_required_lanes,
     make_lanes_line,

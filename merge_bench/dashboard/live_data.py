@@ -18,7 +18,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, label_planned_runs
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import LaunchLine
-from merge_bench.report.command import command_runs_best_first
+from merge_bench.report.command_sections import command_runs_best_first
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth

@@ -45,8 +45,8 @@ from merge_bench.tune.result import (
 from merge_bench.tune.view import speed_up_by_step_chart, speed_up_charts_by_phase, undecided_sentences
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, columns_from_rows
-from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import Chart
+from merge_bench.view.suggested_command import SuggestedCommand
 from merge_bench.view.text import (
     as_html,
     capitalize,

@@ -26,7 +26,7 @@ from merge_bench.config.installation import setup_command
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed_ucx
-from merge_bench.host import files, gpu, network, other_load
+from merge_bench.host import gpu, kernel_files, network, other_load
 from merge_bench.host import machine as this_machine
 from merge_bench.host.description import GpuWithProcesses
 from merge_bench.host.other_load import OVERRUN, OtherProcessLoad
@@ -161,7 +161,9 @@ def check_shared_memory(machine: HostCheckFacts) -> Finding:
 
 def check_sysv_limits(machine: HostCheckFacts) -> Finding:
     """Check whether the kernel's limits of System V shared memory, which UCX prefers to /dev/shm, are large enough."""
-    limits = (files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
+    limits = (
+        kernel_files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni")
+    )
     segment, pages, segments = limits
     if segment is None or pages is None:
         return warn("limits unknown", "UCX uses /dev/shm if it has no sysv transport")
@@ -186,7 +188,7 @@ def check_locked_memory(machine: HostCheckFacts) -> Finding:
     if limit is None:
         return ok("unlimited")
     fact = f"up to {format_bytes(limit)}"
-    names = files.list_file_names(machine.root / "sys/class/infiniband")
+    names = kernel_files.list_file_names(machine.root / "sys/class/infiniband")
     if not names:
         return ok(f"{fact}; enough without an RDMA adapter")
     remedy = (
@@ -208,14 +210,14 @@ def check_available_memory(machine: HostCheckFacts) -> Finding:
 def check_transparent_huge_pages(machine: HostCheckFacts) -> Finding:
     """Check whether the kernel may use huge pages for a process's memory."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
-    chosen = files.read_bracketed_word(path) or "not supported by this kernel"
+    chosen = kernel_files.read_bracketed_word(path) or "not supported by this kernel"
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
     return make_finding(chosen == "never", chosen, "first and random accesses to memory are slower", remedy)
 
 
 def check_reserved_huge_pages(machine: HostCheckFacts) -> Finding:
     """Check whether much memory is reserved for huge pages, which a run cannot use."""
-    numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
+    numbers = kernel_files.read_named_byte_counts(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
     much = reserved > RESERVED_SHARE * machine.total_bytes
@@ -226,7 +228,7 @@ def check_reserved_huge_pages(machine: HostCheckFacts) -> Finding:
 
 def check_swap(machine: HostCheckFacts) -> Finding:
     """Check whether pages of memory are swapped to disk."""
-    numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
+    numbers = kernel_files.read_named_byte_counts(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
     spoils, remedy = "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement"
@@ -238,10 +240,10 @@ def check_ptrace_scope(machine: HostCheckFacts) -> Finding:
 
     UCX's own rule: scope 2 needs a capability, scope 3 forbids it.
     """
-    scope = files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
+    scope = kernel_files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
         return ok("not restricted" if scope is None else str(scope))
-    capabilities = files.read_named_values(machine.root / "proc/self/status").get("CapEff", "0")
+    capabilities = kernel_files.read_named_values(machine.root / "proc/self/status").get("CapEff", "0")
     if scope == 2 and int(capabilities, 16) >> _CAP_SYS_PTRACE & 1:
         return ok("2, and this process has CAP_SYS_PTRACE")
     remedy = "run sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
@@ -284,7 +286,7 @@ def check_disk_space(machine: HostCheckFacts) -> Finding:
 def check_cpu_governor(machine: HostCheckFacts) -> Finding:
     """Check whether the CPU frequency governor lets the cores run at full speed from the start."""
     cpus = machine.root / "sys/devices/system/cpu"
-    governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
+    governors = (kernel_files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
     if not chosen:
         return ok("unknown (a virtual machine, or a fixed frequency)")
@@ -296,7 +298,7 @@ def check_cpu_governor(machine: HostCheckFacts) -> Finding:
 def check_clock_source(machine: HostCheckFacts) -> Finding:
     """Check whether the kernel's clock can be read quickly."""
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
-    source = files.read_text(folder / "current_clocksource") or "unknown"
+    source = kernel_files.read_text(folder / "current_clocksource") or "unknown"
     remedy = "boot with clocksource=tsc if the hardware allows it"
     return make_finding(source in SLOW_CLOCKS, source, "reading the time takes a microsecond instead of 20 ns", remedy)
 
@@ -306,7 +308,7 @@ def check_numa_balancing(machine: HostCheckFacts) -> Finding:
     nodes = len(network.numa_node_numbers(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
-    moves = files.read_number(machine.root / "proc/sys/kernel/numa_balancing")
+    moves = kernel_files.read_number(machine.root / "proc/sys/kernel/numa_balancing")
     spoils = "the kernel moves pages during iterations, so times vary"
     fact = f"on, with {nodes} NUMA nodes"
     return warn(fact, spoils, "run sysctl -w kernel.numa_balancing=0") if moves else ok("off")
@@ -314,7 +316,7 @@ def check_numa_balancing(machine: HostCheckFacts) -> Finding:
 
 def check_congestion_control(machine: HostCheckFacts) -> Finding:
     """Check whether TCP's congestion control paces packets (BBR), which slows down a sender that always has data."""
-    chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
+    chosen = kernel_files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     spoils = (
         "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo"
     )
@@ -355,7 +357,7 @@ def check_loaded_ucx(machine: HostCheckFacts) -> Finding:
 
 def check_infiniband(machine: HostCheckFacts) -> Finding:
     """Check whether UCX can use the RDMA adapters, and a port is active."""
-    if not files.list_file_names(machine.root / "sys/class/infiniband"):
+    if not kernel_files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.rdma_port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
@@ -371,9 +373,11 @@ def check_infiniband(machine: HostCheckFacts) -> Finding:
 
 def check_gpu_peer_memory(machine: HostCheckFacts) -> Finding:
     """Check whether an adapter can access GPU memory without a copy in host memory."""
-    if not machine.gpus or not files.list_file_names(machine.root / "sys/class/infiniband"):
+    if not machine.gpus or not kernel_files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("not needed without both a GPU and an RDMA adapter")
-    loaded = {line.split()[0] for line in (files.read_text(machine.root / "proc/modules") or "").splitlines() if line}
+    loaded = {
+        line.split()[0] for line in (kernel_files.read_text(machine.root / "proc/modules") or "").splitlines() if line
+    }
     for module in ("nvidia_peermem", "nv_peer_mem"):
         if module in loaded:
             return ok(f"{module} is loaded")
@@ -531,7 +535,7 @@ def examine_host(machine: HostCheckFacts, host_name: str) -> HostExamination:
     findings = tuple(
         msgspec.structs.replace(check(machine), check=name, host=host_name) for name, check in CHECKS.items()
     )
-    kernel = files.read_text(machine.root / "proc/sys/kernel/osrelease")
+    kernel = kernel_files.read_text(machine.root / "proc/sys/kernel/osrelease")
     others = {"UCX": machine.ucx and str(machine.ucx), "kernel": kernel}
     return HostExamination(
         host_name, findings, {**machine.packages, **{name: text for name, text in others.items() if text}}

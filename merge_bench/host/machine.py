@@ -24,10 +24,10 @@ import psutil
 
 from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
 from merge_bench.config.ucx_releases import release_of_library
-from merge_bench.host import files, gpu, network
+from merge_bench.host import gpu, kernel_files, network
 from merge_bench.host.description import Hardware, NetworkInterface, ProcessFacts, UcxDescription
-from merge_bench.host.files import format_core_list, parse_core_list
 from merge_bench.host.gpu import GpuCounterReading
+from merge_bench.host.kernel_files import format_core_list, parse_core_list
 from merge_bench.units import count_with_noun, format_bytes
 
 PACKAGES = tuple(
@@ -97,7 +97,7 @@ def describe_process(extra_variable_names: Collection[str] = (), *, ucx: UcxDesc
 
 def describe_hardware() -> Hardware:
     """The processors, memory, kernel settings, interfaces and GPUs that this process may use."""
-    processor, caches = files.read_named_values(Path("/proc/cpuinfo")), cache_bytes_by_level()
+    processor, caches = kernel_files.read_named_values(Path("/proc/cpuinfo")), cache_bytes_by_level()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
         cpu_id=format_cpu_id(processor),
@@ -116,9 +116,9 @@ def describe_hardware() -> Hardware:
             name: NetworkInterface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
         },
-        infiniband=files.list_file_names(Path("/sys/class/infiniband")),
-        huge_pages=files.read_bracketed_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
-        tcp_congestion_control=files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
+        infiniband=kernel_files.list_file_names(Path("/sys/class/infiniband")),
+        huge_pages=kernel_files.read_bracketed_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        tcp_congestion_control=kernel_files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         gpus=gpu.describe_constant_gpu_facts(),
     )
 
@@ -152,7 +152,7 @@ def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0
     """Bytes of the first core's largest cache of each level (the kernel writes ``32768K``)."""
     sizes: dict[int, int] = {}
     for index in cache_folder.glob("index*"):
-        level, size = ((files.read_text(index / name) or "").removesuffix("K") for name in ("level", "size"))
+        level, size = ((kernel_files.read_text(index / name) or "").removesuffix("K") for name in ("level", "size"))
         if level.isdigit() and size.isdigit():
             sizes[int(level)] = max(sizes.get(int(level), 0), int(size) * 1024)
     return sizes
@@ -224,7 +224,7 @@ class PeakMemoryMeter:
 
 def _process_status_bytes(field: str) -> int:
     """Bytes of a field of this process's status, such as ``VmRSS``; 0 if it is missing."""
-    return files.read_named_byte_counts(Path("/proc/self/status")).get(field, 0)
+    return kernel_files.read_named_byte_counts(Path("/proc/self/status")).get(field, 0)
 
 
 def available_memory_bytes() -> int:
@@ -232,7 +232,7 @@ def available_memory_bytes() -> int:
     available = int(psutil.virtual_memory().available)
     for folder in _cgroup_folders():
         for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-            allowed, used = files.read_number(folder / limit), files.read_number(folder / usage)
+            allowed, used = kernel_files.read_number(folder / limit), kernel_files.read_number(folder / usage)
             if allowed is not None and used is not None:
                 available = min(available, allowed - used)
     return max(available, 0)
@@ -242,7 +242,7 @@ def _cgroup_folders() -> list[Path]:
     """The folders of this process's control groups, of both versions, with their parents."""
     root = Path("/sys/fs/cgroup")
     folders = [root, root / "memory"]
-    for line in (files.read_text(Path("/proc/self/cgroup")) or "").splitlines():
+    for line in (kernel_files.read_text(Path("/proc/self/cgroup")) or "").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" or "memory" in controllers.split(","):
             base = (root if number == "0" else root / "memory") / path.lstrip("/")
@@ -261,8 +261,8 @@ def cpu_quota_cores(root_folder: Path = Path("/")) -> float | None:
     `root_folder`: where the file systems are mounted.
     """
     cgroup = root_folder / "sys/fs/cgroup"
-    words = (files.read_text(cgroup / "cpu.max") or "").split() or [
-        files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
+    words = (kernel_files.read_text(cgroup / "cpu.max") or "").split() or [
+        kernel_files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
     ]
     if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
         return None
@@ -350,7 +350,7 @@ def read_device_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
 def read_interface_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each interface in this process's network namespace."""
     counts: ByteCounts = {}
-    for line in (files.read_text(root_folder / "proc/self/net/dev") or "").splitlines():
+    for line in (kernel_files.read_text(root_folder / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
         fields = numbers.split()
         if colon and len(fields) > _SENT and fields[_SENT].isdigit():
@@ -362,7 +362,10 @@ def read_infiniband_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each port of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
     counts: ByteCounts = {}
     for folder in sorted((root_folder / "sys/class/infiniband").glob("*/ports/*/counters")):
-        sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
+        sent, received = (
+            kernel_files.read_number(folder / "port_xmit_data"),
+            kernel_files.read_number(folder / "port_rcv_data"),
+        )
         if sent is not None and received is not None:
             counts[f"{folder.parts[-4]}:{folder.parts[-2]}"] = (sent * INFINIBAND_WORD, received * INFINIBAND_WORD)
     return counts
@@ -412,10 +415,10 @@ def read_processor_energy_counters(root_folder: Path = Path("/")) -> dict[str, P
     Linux has further counters: of parts of a package (cores, memory), and of the whole machine. These are left out.
     """
     zones = sorted((root_folder / "sys/class/powercap").glob("intel-rapl:*"))
-    names = {zone: files.read_text(zone / "name") or "" for zone in zones}
+    names = {zone: kernel_files.read_text(zone / "name") or "" for zone in zones}
     return {
         name: ProcessorEnergyCounter(
-            files.read_number(zone / "energy_uj"), files.read_number(zone / "max_energy_range_uj")
+            kernel_files.read_number(zone / "energy_uj"), kernel_files.read_number(zone / "max_energy_range_uj")
         )
         for zone, name in names.items()
         if name.startswith("package")

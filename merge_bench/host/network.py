@@ -19,9 +19,9 @@ from typing import Protocol
 import psutil
 
 from merge_bench.errors import UsageError
-from merge_bench.host import files
+from merge_bench.host import kernel_files
 from merge_bench.host.description import NetworkFacts, RdmaPort
-from merge_bench.host.files import parse_core_list
+from merge_bench.host.kernel_files import parse_core_list
 
 SYS = Path("/sys")
 INFINIBAND, ROCE = "InfiniBand", "Ethernet"
@@ -102,7 +102,7 @@ def network_stack_id(proc_folder: Path = Path("/proc")) -> str | None:
 
     None if `proc_folder` does not show them.
     """
-    boot = files.read_text(proc_folder / "sys/kernel/random/boot_id")
+    boot = kernel_files.read_text(proc_folder / "sys/kernel/random/boot_id")
     try:
         return f"{boot} {os.readlink(proc_folder / 'self/ns/net')}" if boot else None
     except OSError:
@@ -199,16 +199,18 @@ def rdma_port_states(sys_folder: Path = SYS) -> dict[str, str]:
     """The state of every RDMA port, such as ``ACTIVE`` or ``DOWN``, by UCX's name of the port."""
     devices = sys_folder / "class/infiniband"
     return {
-        f"{device}:{port}": (files.read_text(devices / device / "ports" / port / "state") or "?").rpartition(": ")[2]
-        for device in files.list_file_names(devices)
-        for port in files.list_file_names(devices / device / "ports")
+        f"{device}:{port}": (kernel_files.read_text(devices / device / "ports" / port / "state") or "?").rpartition(
+            ": "
+        )[2]
+        for device in kernel_files.list_file_names(devices)
+        for port in kernel_files.list_file_names(devices / device / "ports")
     }
 
 
 def active_rdma_ports(sys_folder: Path = SYS) -> list[RdmaPort]:
     """The RDMA ports of this host that are up; [] if it has no adapter."""
     owners: dict[str, list[str]] = {}
-    for interface in files.list_file_names(sys_folder / "class/net"):
+    for interface in kernel_files.list_file_names(sys_folder / "class/net"):
         for port in _rdma_ports_of_folder(sys_folder / "class/net" / interface):
             owners.setdefault(port, []).append(interface)
     states = rdma_port_states(sys_folder)
@@ -295,7 +297,7 @@ def location_of_device(device_folder: Path) -> HardwareLocation:
 
 def read_numa_node(device_folder: Path) -> int | None:
     """The NUMA node of a device; None if unknown, or if the machine has one node only."""
-    node = files.read_number(device_folder / "numa_node")
+    node = kernel_files.read_number(device_folder / "numa_node")
     return None if node is None or node < 0 else node
 
 
@@ -304,8 +306,8 @@ def _rdma_ports_of_folder(interface_folder: Path) -> list[str]:
 
     UCX counts ports from 1, the kernel's ``dev_port`` from 0.
     """
-    port = (files.read_number(interface_folder / "dev_port") or 0) + 1
-    return [f"{device}:{port}" for device in files.list_file_names(interface_folder / "device/infiniband")]
+    port = (kernel_files.read_number(interface_folder / "dev_port") or 0) + 1
+    return [f"{device}:{port}" for device in kernel_files.list_file_names(interface_folder / "device/infiniband")]
 
 
 def _describe_rdma_port(port_name: str, interfaces: list[str], sys_folder: Path) -> RdmaPort:
@@ -313,13 +315,13 @@ def _describe_rdma_port(port_name: str, interfaces: list[str], sys_folder: Path)
     device, _, number = port_name.partition(":")
     folder = sys_folder / "class/infiniband" / device
     port = folder / "ports" / number
-    rate = re.match(r"[\d.]+", files.read_text(port / "rate") or "")
+    rate = re.match(r"[\d.]+", kernel_files.read_text(port / "rate") or "")
     return RdmaPort(
         name=port_name,
         interfaces=interfaces,
-        layer=files.read_text(port / "link_layer") or None,
+        layer=kernel_files.read_text(port / "link_layer") or None,
         gigabits=float(rate[0]) if rate else None,
-        subnet=":".join((files.read_text(port / "gids/0") or "").split(":")[:4]) or None,
+        subnet=":".join((kernel_files.read_text(port / "gids/0") or "").split(":")[:4]) or None,
         virtual=(folder / "device/physfn").exists(),
         node=read_numa_node(folder / "device"),
         bridges=pci_bridges(folder / "device"),
@@ -349,24 +351,24 @@ def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:
 
 def numa_node_cores(node: int, sys_folder: Path = SYS) -> frozenset[int]:
     """The cores of a NUMA node; empty if unknown."""
-    return parse_core_list(files.read_text(sys_folder / f"devices/system/node/node{node}/cpulist") or "")
+    return parse_core_list(kernel_files.read_text(sys_folder / f"devices/system/node/node{node}/cpulist") or "")
 
 
 def numa_node_numbers(sys_folder: Path = SYS) -> list[int]:
     """The numbers of this machine's NUMA nodes; [] if unknown."""
-    names = files.list_file_names(sys_folder / "devices/system/node")
+    names = kernel_files.list_file_names(sys_folder / "devices/system/node")
     return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
 
 
 def first_sibling_thread(core: int, sys_folder: Path = SYS) -> int:
     """The lowest number among the hardware threads that share a core with `core`; `core` itself if unknown."""
-    siblings = files.read_text(sys_folder / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    siblings = kernel_files.read_text(sys_folder / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     return min(parse_core_list(siblings or ""), default=core)
 
 
 def read_numa_node_distances(node: int, sys_folder: Path = SYS) -> list[int]:
     """The distances of a NUMA node to all nodes, in their order; [] if unknown."""
-    words = (files.read_text(sys_folder / f"devices/system/node/node{node}/distance") or "").split()
+    words = (kernel_files.read_text(sys_folder / f"devices/system/node/node{node}/distance") or "").split()
     return [int(word) for word in words if word.isdecimal()]
 
 

@@ -37,7 +37,7 @@ from merge_bench.merge.exchange.base import (
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import TimelineNotes
+from merge_bench.merge.timeline_recording import TimelineNotes
 from merge_bench.records.schema import FrameCounts, PairTraffic, PhaseSeconds, WorkerIteration
 from merge_bench.records.schema import TransferSeconds as FlightSeconds
 

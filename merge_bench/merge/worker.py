@@ -36,7 +36,7 @@ from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.memory import CopyMeasurement
 from merge_bench.merge.merger import Merger, TransferTotals, WorkerMeasurement, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.time_notes import TimelineKeeper, TimelineNotes, measure_note_seconds
+from merge_bench.merge.timeline_recording import TimelineCost, TimelineKeeper, TimelineNotes, measure_note_seconds
 from merge_bench.merge.verification import (
     ResultCheck,
     check_result,
@@ -287,24 +287,6 @@ class ConnectionReport:
 
     ucx_config: dict[str, str]
     round_trip_seconds: float
-
-
-@dataclass(frozen=True)
-class TimelineCost:
-    """The cost of a timeline's notes: most notes of an iteration, seconds of one note, and shortest iteration."""
-
-    notes: int
-    note_seconds: float
-    iteration_seconds: float
-
-    @property
-    def iteration_share(self) -> float:
-        """The largest share of the shortest iteration that notes can take."""
-        return self.notes * self.note_seconds / self.iteration_seconds
-
-    def with_iteration(self, notes: int, seconds: float) -> TimelineCost:
-        """Return the cost with one more iteration, which took `seconds` and in which `notes` notes were made."""
-        return TimelineCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
 @dataclass(frozen=True)

@@ -192,20 +192,20 @@ class AllToAllProbeOverUcx(Probe):
 
     def _measure_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
         """Time every exchange of the pattern between the workers, and yield the times and wrong bytes of each."""
-        from merge_bench.probe.ranks import exchanging
+        from merge_bench.probe.ranks import all_to_all_workers
         from merge_bench.probe.ranks.messages import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
 
         workers = session.workers
         for frames in self._message_matrices(session):
-            slowest = max(workers.run_on_all_workers(exchanging.prepare_and_time_exchange, frames))
+            slowest = max(workers.run_on_all_workers(all_to_all_workers.prepare_and_time_exchange, frames))
             rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
-            measured = workers.run_on_all_workers(exchanging.measure_exchange_rounds, rounds)
+            measured = workers.run_on_all_workers(all_to_all_workers.measure_exchange_rounds, rounds)
             yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
     def _message_matrices(self, session: Session) -> Iterator[list[MessageMatrix]]:
         """Yield the message bytes of each exchange, the ring first: a matrix (sender × receiver) for each frame."""
-        from merge_bench.probe.ranks import exchanging
+        from merge_bench.probe.ranks import all_to_all_workers
         from merge_bench.probe.shared.exchange_matrix import equal_message_matrix, ring_message_matrix
 
         pattern, ranks = self.pattern, session.plan.workers
@@ -216,7 +216,7 @@ class AllToAllProbeOverUcx(Probe):
         for spec in pattern.synthetic_tables(session.job.prepared):
             session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
             parcels = session.workers.run_on_all_workers(
-                exchanging.merge_bytes_by_receiver, spec, ranks, pass_rank=True
+                all_to_all_workers.merge_bytes_by_receiver, spec, ranks, pass_rank=True
             )
             left, right = zip(*parcels, strict=True)
             yield [left, right]
@@ -329,9 +329,9 @@ def make_probe(options: AllToAllOptions, run_options: RunOptions) -> AllToAllPro
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
+    from merge_bench.probe.ranks import mpi_measurements
 
-    measurements.measure_all_to_all_exchanges(rank)
+    mpi_measurements.measure_all_to_all_exchanges(rank)
 
 
 PROBE = ProbeKind(

@@ -137,9 +137,9 @@ def make_probe(options: MpiOptions, run_options: RunOptions) -> MpiProbe:
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
+    from merge_bench.probe.ranks import mpi_measurements
 
-    measurements.measure_rank_pair(rank)
+    mpi_measurements.measure_rank_pair(rank)
 
 
 PROBE = ProbeKind(

@@ -184,7 +184,7 @@ def choose_perftest_cores(
     `client_cores`, `server_cores`: the cores of their workers, as ``0-3``. Both programs poll. Unless bound, the kernel
     of a busy host might run them on one core, in turns of milliseconds.
     """
-    from merge_bench.host.files import parse_core_list
+    from merge_bench.host.kernel_files import parse_core_list
 
     shared = sorted(parse_core_list(client_cores) & parse_core_list(server_cores))
     return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)

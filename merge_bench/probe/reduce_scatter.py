@@ -159,9 +159,9 @@ def make_probe(options: ReduceScatterOptions, run_options: RunOptions) -> Reduce
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
+    from merge_bench.probe.ranks import mpi_measurements
 
-    measurements.measure_reduce_scatter_algorithms(rank)
+    mpi_measurements.measure_reduce_scatter_algorithms(rank)
 
 
 PROBE = ProbeKind(

@@ -36,7 +36,8 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.index import AcceptedLevelLine, HistoryIndex, RunFigures, Series, append_accepted_level
+from merge_bench.regressions.accepted_levels import AcceptedLevelLine, append_accepted_level
+from merge_bench.regressions.index import HistoryIndex, RunFigures, Series
 from merge_bench.regressions.shifts import (
     AFTER,
     FIRST,

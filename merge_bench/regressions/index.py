@@ -1,7 +1,6 @@
 """An index of the merges and commands in many results: what was read of a result that has ended is kept.
 
-The index is one SQLite file in the user's cache; it can be deleted at any time. Levels that a person accepted are lines
-that are only added to, in a file beside the results.
+The index is one SQLite file in the user's cache; it can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import itertools
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,12 +34,11 @@ from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import CommandMetric
 from merge_bench.records.results_folder import ResultChange, ResultsFolder
+from merge_bench.regressions.accepted_levels import read_accepted_levels
 
 Series: TypeAlias = Mapping[str, str | int | float]
 """The values by name that tell a series from all others: config, problem, engine, …"""
 
-ACCEPTED_FILE = "accepted.jsonl"
-_MOST_ACCEPTED_BYTES = 16 * 2**20
 
 _VERSION = 5
 """The version of the index: one of another version is made anew."""
@@ -71,18 +68,6 @@ _APART = (
     "ucx",
 )
 """Options that make another series."""
-
-
-class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A level that a person accepted, as a line of a file; `newest`: begin of the newest result at that time."""
-
-    series: dict[str, str | int | float]
-    newest: float
-    metric: str
-    level: float
-    by: str
-    reason: str
-    time: float
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,61 +251,3 @@ def _noise_floors(run: Run, aa_pairs: Sequence[RunPair]) -> dict[str, float]:
 def _series_json(series: Series) -> str:
     """A series as JSON with sorted keys, which is its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()
-
-
-def read_accepted_levels(results_folders: Sequence[str]) -> tuple[list[AcceptedLevelLine], list[str]]:
-    """Read the levels accepted in results folders, the oldest first; returns them and sentences about problems."""
-    accepted: list[AcceptedLevelLine] = []
-    problems = []
-    decode = msgspec.json.Decoder(AcceptedLevelLine).decode
-    for folder in results_folders:
-        path = Path(folder, ACCEPTED_FILE)
-        try:
-            lines = _read_accepted_levels_file(path).splitlines()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            problems.append(f"cannot read {path}: {error.strerror}; accepted levels are not known")
-            continue
-        for number, line in enumerate(lines, 1):
-            try:
-                accepted.append(decode(line))
-            except msgspec.MsgspecError:
-                problems.append(f"{path}, line {number}: no accepted level; it is left out")
-    return sorted(accepted, key=lambda each: each.time), problems
-
-
-def append_accepted_level(results_folder: str, level_line: AcceptedLevelLine) -> None:
-    """Add an accepted level to the file of a results folder, and wait until the line is on the disk.
-
-    Raises UsageError if the file cannot be written, or is a link; its earlier lines stay.
-    """
-    path = Path(results_folder, ACCEPTED_FILE)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
-            _require_regular_file(descriptor)
-            size = os.fstat(descriptor).st_size
-            whole = not size or os.pread(descriptor, 1, size - 1) == b"\n"
-            text = (b"" if whole else b"\n") + msgspec.json.encode(level_line) + b"\n"
-            if os.write(descriptor, text) != len(text):
-                os.ftruncate(descriptor, size)
-                raise OSError(28, os.strerror(28))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _read_accepted_levels_file(path: Path) -> bytes:
-    """The first `_MOST_ACCEPTED_BYTES` bytes of a file of accepted levels, which must be a regular file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        _require_regular_file(descriptor)
-        return file.read(_MOST_ACCEPTED_BYTES)
-
-
-def _require_regular_file(file_descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(file_descriptor).st_mode):
-        raise OSError(22, "it is no regular file")

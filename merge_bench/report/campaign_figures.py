@@ -16,7 +16,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
 from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
-from merge_bench.report.command import command_runs_best_first
+from merge_bench.report.command_sections import command_runs_best_first
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import print_page_at_exit

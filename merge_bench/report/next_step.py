@@ -28,7 +28,7 @@ from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
 from merge_bench.units import count_with_noun
-from merge_bench.view.next_command import SuggestedCommand, can_wait_for_quiet_host, launchers_of_campaign
+from merge_bench.view.suggested_command import SuggestedCommand, can_wait_for_quiet_host, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from merge_bench.report.run_sections import write_energy
 from merge_bench.units import count_with_noun
 from merge_bench.view import comparison as comparing
 from merge_bench.view.content import Column, PageBuilder, warning_paragraphs
-from merge_bench.view.next_command import SuggestedCommand, service_machine_suffix, typed_command_unless_in_job
 from merge_bench.view.plot import merge
+from merge_bench.view.suggested_command import SuggestedCommand, service_machine_suffix, typed_command_unless_in_job
 from merge_bench.view.terminal import height_in_lines, print_page_at_exit
 from merge_bench.view.text import format_cell, format_gib, format_ms, format_number, format_ratio, format_row_count
 
@@ -77,7 +77,7 @@ def print_campaign_report(
 def write_run_details(page: PageBuilder, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Put every table of a run on a page."""
     if run.plan.command is not None:
-        from merge_bench.report.command import CommandRun, write_command_details
+        from merge_bench.report.command_sections import CommandRun, write_command_details
 
         write_command_details(page, CommandRun(run.config.name, 0, run, document))
         return
@@ -171,7 +171,7 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
     The sentence on a single run has its figures and its bottleneck; that on a comparison has the verdict.
     """
     if len(documents) == 1:
-        from merge_bench.report.command import command_headline
+        from merge_bench.report.command_sections import command_headline
 
         (document,) = documents
         if document.wall_seconds.median is None:
@@ -284,7 +284,7 @@ def _write_command_conclusion(
     page: PageBuilder, campaign: Campaign, documents: Sequence[RunDocument], text_below: str
 ) -> SuggestedCommand | None:
     """Put the command, its figures, and a verdict on each config on a page; returns the next command."""
-    from merge_bench.report.command import make_command_runs, write_command_summary
+    from merge_bench.report.command_sections import make_command_runs, write_command_summary
 
     if not page.whole:  # a report has a title
         page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")

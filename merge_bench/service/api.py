@@ -30,7 +30,7 @@ from merge_bench.records.results_folder import YOURS, ResultEntry, ResultsFolder
 from merge_bench.records.writer import RECORDS
 from merge_bench.regressions.document import HistoryDocument, load_history
 from merge_bench.service import documents as d
-from merge_bench.service import runner
+from merge_bench.service import schedules
 from merge_bench.service.job_rules import JobRules, typed_command_line
 from merge_bench.service.runner import LOG, JobRunner
 from merge_bench.service.store import LOCAL, NAME, LoginSessions, RequestRefused, ServiceStore, Token
@@ -107,10 +107,10 @@ def add_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
     """Queue a job."""
     job_request: d.JobRequest = request.value
     if job_request.key is not None and (
-        not job_request.key.isprintable() or job_request.key.startswith(runner.KEY_PREFIX)
+        not job_request.key.isprintable() or job_request.key.startswith(schedules.KEY_PREFIX)
     ):
         raise UsageError(
-            f"the key of a job contains only printable characters, and does not begin with {runner.KEY_PREFIX!r}"
+            f"the key of a job contains only printable characters, and does not begin with {schedules.KEY_PREFIX!r}"
         )
     words, most = service.rules.command_arguments(job_request), service.limits.queue
     row, new = service.store.add_job(
@@ -160,7 +160,7 @@ def cancel_job(service: ServiceContext, request: AuthorizedRequest) -> d.Job:
 
 def add_schedule(service: ServiceContext, request: AuthorizedRequest) -> d.Schedule:
     """Add a schedule, which queues a job at a time of day."""
-    return runner.add_schedule(service.store, service.rules, request.token.name, request.value)
+    return schedules.add_schedule(service.store, service.rules, request.token.name, request.value)
 
 
 def list_schedules(service: ServiceContext, request: AuthorizedRequest) -> d.ScheduleList:
@@ -268,7 +268,7 @@ def _may_cancel_job(token: Token, job: d.StoredJob) -> bool:
 def _job_document(service: ServiceContext, job: d.StoredJob, request: AuthorizedRequest) -> d.Job:
     ahead = service.store.count_jobs_ahead(job.id) if job.state == "queued" else 0
     cancellable = job.state in ("queued", "running") and not job.cancelled and _may_cancel_job(request.token, job)
-    schedule = re.match(f"{runner.KEY_PREFIX}({NAME}) ", job.key or "")
+    schedule = re.match(f"{schedules.KEY_PREFIX}({NAME}) ", job.key or "")
     name, stored = schedule and schedule[1], msgspec.structs.asdict(job)
     return d.Job(command=typed_command_line(job.words), schedule=name, ahead=ahead, cancellable=cancellable, **stored)
 

@@ -47,7 +47,8 @@ from merge_bench.service import documents as d
 from merge_bench.service.api import ApiHandler, AuthorizedRequest, ServiceContext, ServiceLimits, check_host_and_origin
 from merge_bench.service.job_rules import JobRules, options_by_job_command
 from merge_bench.service.named_commands import check_command_programs
-from merge_bench.service.runner import LOOK_SECONDS, JobRunner, queue_due_scheduled_jobs
+from merge_bench.service.runner import JobRunner
+from merge_bench.service.schedules import LOOK_SECONDS, queue_due_scheduled_jobs
 from merge_bench.service.store import (
     FOLDER,
     LOCAL,

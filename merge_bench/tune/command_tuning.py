@@ -26,7 +26,7 @@ from merge_bench.command.command_campaign import (
 from merge_bench.command.options import EXEC_KEYS
 from merge_bench.command.placeholders import PlaceholderValues, needs_work_folder, replace_placeholders
 from merge_bench.command.run_command import CommandTask, LaunchProcesses
-from merge_bench.command.ucx_lines import make_lanes_line, read_ucx_logs, ucx_logging_variables
+from merge_bench.command.ucx_lanes import make_lanes_line, read_ucx_logs, ucx_logging_variables
 from merge_bench.config import allowed_transports
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import INFINIBAND

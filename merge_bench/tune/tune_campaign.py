@@ -25,16 +25,16 @@ import msgspec
 
 from merge_bench.analysis.compare import Metric
 from merge_bench.campaign import CallingProgram, LabelledProgress, ProgressDisplay
-from merge_bench.campaign.campaign import (
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.planned_launches import PlannedLaunch
+from merge_bench.campaign.resume import reopen_newest_campaign
+from merge_bench.campaign.run_campaign import (
     complete_campaign_line,
     launch_merge,
     record_interruption,
     warn_if_host_busy,
     write_first_records,
 )
-from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import PlannedLaunch
-from merge_bench.campaign.resume import reopen_newest_campaign
 from merge_bench.cluster import signals
 from merge_bench.command.command_campaign import launch_command
 from merge_bench.config.files import replace_file

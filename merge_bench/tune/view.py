@@ -32,7 +32,6 @@ from merge_bench.tune.result import (
 )
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
-from merge_bench.view.next_command import SuggestedCommand
 from merge_bench.view.plot import (
     GREY,
     Axis,
@@ -48,6 +47,7 @@ from merge_bench.view.plot import (
     transpose_rows,
 )
 from merge_bench.view.plot.draw import can_draw_file_type, draw_charts_into_file, write_file_or_describe_failure
+from merge_bench.view.suggested_command import SuggestedCommand
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import (
     capitalize,

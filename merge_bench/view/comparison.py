@@ -14,7 +14,7 @@ from merge_bench.errors import stdout_and_stderr_are_same
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.markdown import render_blocks
-from merge_bench.view.next_command import SuggestedCommand
+from merge_bench.view.suggested_command import SuggestedCommand
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import (
     NULL,

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peer import dask_cuda_merge, ucxx_merge
 from benchmarks.peer.protocol import Job, PeerError, printed_by
-from merge_bench.campaign.printed_numbers import parse_time
+from merge_bench.campaign.printed_text import parse_time
 from tests.campaign.importing import texts
 from tests.helpers.fake_nvml import library
 from tests.helpers.runs import ROOT

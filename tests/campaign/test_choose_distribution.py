@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.machine_checks import check_tables_fit_in_memory
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.plan import (
-    PROCESS_BYTES,
+from merge_bench.merge.distribution import (
     SHUFFLED,
-    Plan,
     RowDistribution,
     broadcastable_sides,
     bytes_between_workers,
     choose_distribution,
-    synthetic_worker_bytes,
 )
+from merge_bench.merge.engines.base import JoinKind, Side
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.recorded_plan import RecordedPlan, find_unreadable_options

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import LaunchTimeEstimator, PlannedLaunch, earlier_launch_seconds
+from merge_bench.campaign.run_campaign import run_launches
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.diagnostics import BUSY_HOST
-from merge_bench.campaign.campaign import IN_A_ROW, warn_if_host_busy
+from merge_bench.campaign.run_campaign import IN_A_ROW, warn_if_host_busy
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.other_load import BusyProcess, OtherProcessLoad
 from merge_bench.records.schema import WarningLine

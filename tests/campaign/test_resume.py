@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep, make_campaign_line
+from merge_bench.campaign.run_campaign import run_launches
 from merge_bench.dashboard.live_data import campaign_progress
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s

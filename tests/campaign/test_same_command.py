@@ -13,8 +13,8 @@ import dask
 import msgspec
 import pytest
 
-from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
+from merge_bench.campaign import run_campaign as campaigns
 from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep, make_campaign_line
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed

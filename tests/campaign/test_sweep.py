@@ -9,9 +9,9 @@ import pytest
 
 from merge_bench.analysis.compare import compare_campaigns, least_blocks_for_verdict
 from merge_bench.campaign import ProgressDisplay
-from merge_bench.campaign.campaign import dry_run_text, launch_label, run_sweep, too_few_blocks_sentence
 from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
 from merge_bench.campaign.planned_launches import Sweep, append_config_record, order_runs_in_blocks, plan_runs
+from merge_bench.campaign.run_campaign import dry_run_text, launch_label, run_sweep, too_few_blocks_sentence
 from merge_bench.config.reader import read_config
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.probe.p2p import P2PProbe

@@ -63,7 +63,7 @@ def test_help_imports_nothing_heavy_cuts_no_sentence_and_lists_other_options_las
 def test_drivers_and_schedulers_load_no_library_of_workers_and_checking_a_synthetic_result_loads_no_pandas() -> None:
     steps = [
         (
-            "merge_bench.campaign.campaign",
+            "merge_bench.campaign.run_campaign",
             "distributed|numba|pandas|polars",
         ),  # until a launch begins: refusals are quick
         ("merge_bench.probe.ranks.launch", "distributed|numba|pandas|polars"),

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.measure_launch import threads_per_worker
 from merge_bench.host import pinning
 from merge_bench.host.description import Hardware, HostFacts, RdmaPort
-from merge_bench.host.files import format_core_list
+from merge_bench.host.kernel_files import format_core_list
 
 
 def machine(**changes: Any) -> HostFacts:

@@ -14,7 +14,7 @@ from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import HostReport, InstalledMergeBench
-from merge_bench.host.files import format_core_list, parse_core_list
+from merge_bench.host.kernel_files import format_core_list, parse_core_list
 from tests.helpers import fake_scontrol
 
 

@@ -19,7 +19,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config_file
 from merge_bench.config.ucx_info import InstalledUcx, SettingCatalogue
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.report.setup import print_config_check
+from merge_bench.report.host_and_config import print_config_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import CallingProgram
-from merge_bench.campaign.campaign import SoftwareVersions, run_launches
 from merge_bench.campaign.launch import record_launch_outcome
 from merge_bench.campaign.planned_launches import PlannedLaunch, Sweep
+from merge_bench.campaign.run_campaign import SoftwareVersions, run_launches
 from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s

@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostFacts
-from merge_bench.host.files import format_core_list
+from merge_bench.host.kernel_files import format_core_list
 from merge_bench.host.network import HardwareLocation
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library

@@ -16,7 +16,7 @@ from merge_bench.host.description import RdmaPort
 from merge_bench.host.doctor import OK, WARN, HostCheckFacts, check_gpu_adapters
 from merge_bench.host.gpu import describe_gpus
 from merge_bench.host.pinning import WorkerBinding, allowed_rdma_ports, describe_binding, expected_gpu_bindings
-from merge_bench.report.setup import write_worker_bindings
+from merge_bench.report.host_and_config import write_worker_bindings
 from merge_bench.view.terminal import print_page_at_exit
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.host import files
+from merge_bench.host import kernel_files
 from merge_bench.host.machine import cache_bytes_by_level, describe_hardware, format_cpu_id
 
 
@@ -40,7 +40,7 @@ CPU revision\t: 1
 )
 def test_a_processor_is_known_by_more_than_its_name(text: str, expected: str | None, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert format_cpu_id(files.read_named_values(tmp_path / "cpuinfo")) == expected
+    assert format_cpu_id(kernel_files.read_named_values(tmp_path / "cpuinfo")) == expected
 
 
 def test_this_machine_has_an_id() -> None:

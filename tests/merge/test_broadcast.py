@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merge_bench.merge.distribution import broadcastable_sides
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy

@@ -14,10 +14,11 @@ import pytest
 from distributed import Client, Future
 
 from merge_bench.cluster import dask_scheduler_functions
+from merge_bench.merge.distribution import SHUFFLED
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import SHUFFLED, Plan
+from merge_bench.merge.plan import Plan
 from tests.helpers.clusters import scheduler_alone
 from tests.helpers.runs import LIMIT
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merge_bench.merge.distribution import RowDistribution, broadcastable_sides
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import RowDistribution, broadcastable_sides
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of

@@ -9,10 +9,10 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from merge_bench.merge.distribution import broadcastable_sides
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import find_data_plane
-from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers.merge_cases import Tables
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_odd_tables import cells

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from merge_bench.merge.distribution import sent_row_bytes
 from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.records.schema import FailureLine, IterationLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.runs import SMALL, Finished, command

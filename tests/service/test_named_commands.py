@@ -27,7 +27,8 @@ from merge_bench.service.api import ServiceLimits
 from merge_bench.service.documents import JobRequest, ScheduleRequest
 from merge_bench.service.job_rules import EXEC_TEXT, JobRules
 from merge_bench.service.named_commands import append_named_command, check_command_programs, parse_named_commands
-from merge_bench.service.runner import JobRunner, add_schedule, queue_due_scheduled_jobs
+from merge_bench.service.runner import JobRunner
+from merge_bench.service.schedules import add_schedule, queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.helpers.command_campaigns import interleaved_runs, write_commands
 from tests.helpers.examples import examples

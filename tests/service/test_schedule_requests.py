@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.service.api import ServiceLimits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.job_rules import JobRules
-from merge_bench.service.runner import queue_due_scheduled_jobs
+from merge_bench.service.schedules import queue_due_scheduled_jobs
 from merge_bench.service.store import FOLDER, LOCAL, open_service_store
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running

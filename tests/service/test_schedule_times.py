@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.service.runner import schedule_times_around
+from merge_bench.service.schedules import schedule_times_around
 from tests.helpers.examples import examples
 from tests.service.test_schedules import ZONES, request, seconds
 

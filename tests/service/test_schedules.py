@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from merge_bench.errors import UsageError
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
 from merge_bench.service.job_rules import JobRules
-from merge_bench.service.runner import add_schedule, queue_due_scheduled_jobs
+from merge_bench.service.schedules import add_schedule, queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.helpers.examples import examples
 
@@ -302,7 +302,7 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from merge_bench.service.runner import queue_due_scheduled_jobs
+from merge_bench.service.schedules import queue_due_scheduled_jobs
 from merge_bench.service.store import ServiceStore
 from tests.service.test_schedules import Nights, seconds
 nights = Nights(Path(sys.argv[1]))

@@ -11,8 +11,8 @@ from collections import Counter
 
 import click
 
+from merge_bench.merge.distribution import RowDistribution
 from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.plan import RowDistribution
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
 from tests.merge.engines import test_how

@@ -26,8 +26,15 @@ from typing import TypeVar
 
 from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.importers import ImportedResult, Importer
-from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rate, parse_size, parse_time
-from merge_bench.campaign.printed_text import PrintedText, shorten_line
+from merge_bench.campaign.printed_text import (
+    SLACK,
+    PrintedNumber,
+    PrintedText,
+    parse_rate,
+    parse_size,
+    parse_time,
+    shorten_line,
+)
 from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.units import count_with_noun, format_bytes, format_count, format_rate, format_seconds

@@ -14,8 +14,15 @@ from decimal import Decimal
 from typing import Any
 
 from merge_bench.campaign.importers import ImportedResult, Importer
-from merge_bench.campaign.printed_numbers import PrintedNumber, parse_printed_number, parse_rate, parse_size
-from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
+from merge_bench.campaign.printed_text import (
+    PrintedNumber,
+    PrintedText,
+    parse_printed_number,
+    parse_rate,
+    parse_size,
+    program_error_warning,
+    unread_lines_warning,
+)
 from merge_bench.errors import WarningMessage
 from merge_bench.records import schema as s
 from merge_bench.records.recorded_plan import WALL

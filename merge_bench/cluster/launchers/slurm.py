@@ -146,7 +146,7 @@ def _gpu_counts_by_node(
 
 def _parse_allocated_gpus(job_text: str) -> dict[str, int]:
     """Return the number of GPUs by node, from lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
-    from merge_bench.host.files import parse_core_list
+    from merge_bench.host.kernel_files import parse_core_list
 
     def count_gpus_of_entry(words: str, indexes: str) -> int:
         last = words.rpartition(":")[2]

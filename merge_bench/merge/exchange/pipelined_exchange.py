@@ -29,7 +29,7 @@ from merge_bench.merge.exchange.base import (
     longest_message_bytes,
 )
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.time_notes import TimelineNotes
+from merge_bench.merge.timeline_recording import TimelineNotes
 
 IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
 WAITING_SECONDS = 50e-6  # and while it waits

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from merge_bench.campaign import UNTOUCHED, CallingProgram, LabelledProgress, ProgressDisplay
-from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.make_plan import SWEPT, PlannedRun, refuse_launches_of_running_cluster
 from merge_bench.campaign.planned_launches import (
     LaunchTimeEstimator,
@@ -22,6 +21,7 @@ from merge_bench.campaign.planned_launches import (
     order_runs_in_blocks,
     plan_runs,
 )
+from merge_bench.campaign.run_campaign import run_launches
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, reset_merge_options
 from merge_bench.errors import UsageError

@@ -30,7 +30,7 @@ from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, row_test
 from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, group_by_key
-from merge_bench.view.next_command import service_machine_suffix
+from merge_bench.view.suggested_command import service_machine_suffix
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import NULL, evenly_spread_indexes, format_number, format_ratio, format_with_binary_prefix
 

@@ -24,7 +24,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import ProbeRow
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
-from merge_bench.report.command import metric_median_text, write_command_runs_table
+from merge_bench.report.command_sections import metric_median_text, write_command_runs_table
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.page.results import (
     ReportedRun,

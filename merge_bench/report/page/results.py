@@ -22,7 +22,7 @@ from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import CommandPlan
-from merge_bench.report.command import CommandRun, write_command_charts
+from merge_bench.report.command_sections import CommandRun, write_command_charts
 from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import speed_up_charts_by_phase
 from merge_bench.units import GIB

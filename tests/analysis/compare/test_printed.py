@@ -15,7 +15,7 @@ from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.comparison import comparison_as_markdown, draw_ratio_strip_plot, format_percent, print_comparison
 from merge_bench.view.markdown import escape_markdown
-from merge_bench.view.next_command import SuggestedCommand
+from merge_bench.view.suggested_command import SuggestedCommand
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 

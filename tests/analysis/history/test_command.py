@@ -22,7 +22,7 @@ import pytest
 import merge_bench
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions import index
+from merge_bench.regressions.accepted_levels import ACCEPTED_FILE
 from merge_bench.regressions.document import HistoryDocument, load_history
 from merge_bench.regressions.view import history_charts, print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
@@ -323,7 +323,7 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(results: Path, capsys: pyt
     (shift,) = after.shifts
     assert shift.accepted is not None
     assert (shift.accepted.by, shift.accepted.reason) == ("ann", "the new driver stays")
-    (line,) = (results / index.ACCEPTED_FILE).read_text().splitlines()
+    (line,) = (results / ACCEPTED_FILE).read_text().splitlines()
     assert json.loads(line)["by"] == "ann"
     assert ended(results, "--accept", "again") == 2
     assert "nothing to accept" in capsys.readouterr().err
@@ -331,7 +331,7 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(results: Path, capsys: pyt
 
 def test_what_no_gate_would_look_at_is_not_accepted(results: Path) -> None:
     assert ended(results, "--metric", "wall", "--accept", "why", "--by", "ann") == 2
-    assert not (results / index.ACCEPTED_FILE).exists()
+    assert not (results / ACCEPTED_FILE).exists()
 
 
 def test_a_user_without_a_name_says_who_accepts(
@@ -351,11 +351,11 @@ def test_accepting_follows_no_link_and_adds_to_no_half_line(
     tmp_path: Path,
 ) -> None:
     other = tmp_path / "other"
-    (results / index.ACCEPTED_FILE).symlink_to(other)
+    (results / ACCEPTED_FILE).symlink_to(other)
     assert ended(results, "--accept", "why") == 2
     assert not other.exists()
-    (results / index.ACCEPTED_FILE).unlink()
-    (results / index.ACCEPTED_FILE).write_text('{"half')
+    (results / ACCEPTED_FILE).unlink()
+    (results / ACCEPTED_FILE).write_text('{"half')
     assert ended(results, "--accept", "why") == 0
     found = document(results)
     assert found.series[0].shifts[0].accepted is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.campaign.printed_numbers import parse_rate, parse_size, parse_time
+from merge_bench.campaign.printed_text import parse_rate, parse_size, parse_time
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from merge_bench.host.doctor import (
     free_disk_bytes,
     worst_finding_state,
 )
-from merge_bench.report.setup import print_doctor_findings
+from merge_bench.report.host_and_config import print_doctor_findings
 from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
+from merge_bench.merge.distribution import broadcastable_sides
 from merge_bench.merge.engines import import_engine_class
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.engines.cudf import CudfEngine
@@ -22,7 +23,6 @@ from merge_bench.merge.engines.gpu_memory import (
     set_up_memory_pool,
 )
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import broadcastable_sides
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory, room_for

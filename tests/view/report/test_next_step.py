@@ -16,7 +16,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.run import COLUMNS, print_campaign_report
-from merge_bench.view.next_command import WHEN_QUIET, ProgramInvocation, typed_program_text
+from merge_bench.view.suggested_command import WHEN_QUIET, ProgramInvocation, typed_program_text
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,

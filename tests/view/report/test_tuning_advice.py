@@ -12,7 +12,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.result import decision_text, tuning_result_of
 from merge_bench.tune.tune_campaign import TuningBudget
-from merge_bench.view.next_command import SuggestedCommand
+from merge_bench.view.suggested_command import SuggestedCommand
 from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
 

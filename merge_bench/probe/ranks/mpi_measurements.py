@@ -15,7 +15,7 @@ from mpi4py import MPI
 from merge_bench.errors import RunFailed, WarningMessage
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import synthetic_parcel_bytes
-from merge_bench.probe.ranks import osu_rules, timed_loops
+from merge_bench.probe.ranks import mpi_loops, osu_rules
 from merge_bench.probe.ranks.messages import ExchangeRow, MeasuredRow, RankWarning, send_to_driver
 from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared import exchange_matrix
@@ -47,9 +47,9 @@ class MeasuredPairRank:
 
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
-        self.buffer, self.ack = timed_loops.make_page_aligned_buffer(largest), np.zeros(64, np.uint8)
-        self.handles = timed_loops.c_mpi_handles(MPI.BYTE, rank.comm)
-        self.requests = timed_loops.make_request_buffers(osu_rules.WINDOW)
+        self.buffer, self.ack = mpi_loops.make_page_aligned_buffer(largest), np.zeros(64, np.uint8)
+        self.handles = mpi_loops.c_mpi_handles(MPI.BYTE, rank.comm)
+        self.requests = mpi_loops.make_request_buffers(osu_rules.WINDOW)
 
     def measure_loop_time(
         self, loop: Loop, size: int, iterations: int, receive_buffer: Any = None
@@ -66,7 +66,7 @@ class MeasuredPairRank:
         began = MPI.Wtime()
         failed = loop(*arguments)
         elapsed = MPI.Wtime() - began
-        timed_loops.check_loop_status(failed, f"{size} bytes")
+        mpi_loops.check_loop_status(failed, f"{size} bytes")
         return osu_rules.LoopTiming(size, iterations, elapsed)
 
 
@@ -89,7 +89,7 @@ def _measure_ping_pong(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterab
     fixed_count = pair.rank.spec["iterations"]
     room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
-        loop = timed_loops.ping_pong_loop(function)
+        loop = mpi_loops.ping_pong_loop(function)
         if name == "buff":
             MPI.Attach_buffer(room)
         pair.measure_loop_time(loop, 1, 1)  # compiles it
@@ -107,8 +107,8 @@ def _measure_ping_pong(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterab
 
 def _measure_osu_tests(pair: MeasuredPairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
     """Yield the results of latency and bandwidth tests as the OSU micro-benchmarks define them."""
-    fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.make_page_aligned_buffer(sizes[-1])
-    ping_pong, stream = timed_loops.ping_pong_loop("MPI_Send"), timed_loops.bandwidth_loop()
+    fixed_count, incoming = pair.rank.spec["iterations"], mpi_loops.make_page_aligned_buffer(sizes[-1])
+    ping_pong, stream = mpi_loops.ping_pong_loop("MPI_Send"), mpi_loops.bandwidth_loop()
     for size in sizes:
         pair.measure_loop_time(
             ping_pong, size, osu_rules.osu_iterations_for_size(size, osu_rules.LATENCY_SKIPPED), incoming
@@ -130,7 +130,7 @@ def measure_all_to_all_exchanges(rank: Rank) -> None:
     spec, ranks = rank.spec, rank.size
     rank.watch.reports = rank.rank == 0
     rank.warn_of_few_cores()
-    uniform, uneven = timed_loops.all_to_all_loop(), timed_loops.all_to_all_v_loop()
+    uniform, uneven = mpi_loops.all_to_all_loop(), mpi_loops.all_to_all_v_loop()
     if spec["ring"] and ranks > 2:
         whole_units = -(-spec["ring"] // UNIT) * UNIT
         _measure_exchange(
@@ -161,7 +161,7 @@ def _measure_exchange(rank: Rank, timed_loop: Loop, frames: Sequence[MessageMatr
         for times, frame in zip(times_by_frame, buffers_by_frame, strict=True):
             rank.watch.record_progress()
             rank.comm.Barrier()
-            timed_loops.check_loop_status(timed_loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
+            mpi_loops.check_loop_status(timed_loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
         return times_by_frame.sum(axis=0)
 
     slowest_rank_seconds = rank.comm.allreduce(float(own_seconds_by_round(EXCHANGE_WARM_UPS).min()), op=MPI.MAX)
@@ -192,13 +192,13 @@ class _FrameBuffers:
         for sizes in (sends, self._receives):
             if not sends_to_itself and sum(sizes) // UNIT > osu_rules.LARGEST_MESSAGE:
                 raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
-        source, self.target = (timed_loops.make_page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
+        source, self.target = (mpi_loops.make_page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
         for peer, message in _message_views_by_rank(source, sends):
             exchange_matrix.fill_message(message, self._rank, peer, number)
         counts = [np.array(sizes, np.int64) // UNIT for sizes in (sends, self._receives)]
         sent, received = ((each.astype(np.int32), (each.cumsum() - each).astype(np.int32)) for each in counts)
         buffers = (source, self.target, self.largest) if sends_to_itself else (source, *sent, self.target, *received)
-        handles = timed_loops.c_mpi_handles(MPI.BYTE if sends_to_itself else MPI.INT64_T, rank.comm)
+        handles = mpi_loops.c_mpi_handles(MPI.BYTE if sends_to_itself else MPI.INT64_T, rank.comm)
         self.arguments: tuple[Any, ...] = (*buffers, *handles)
 
     def count_wrong_bytes(self) -> int:
@@ -226,7 +226,7 @@ def measure_reduce_scatter_algorithms(rank: Rank) -> None:
     counts = _vector_lengths_fitting_memory(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
-    loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.reduce_to_each_rank_loop}
+    loops = {"mpi": mpi_loops.reduce_scatter_loop, "reduces": mpi_loops.reduce_to_each_rank_loop}
     longest = osu_rules.reduced_block_elements(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
     exchange_matrix.fill_contributed_vector(source, rank.rank)
@@ -244,15 +244,15 @@ def _measure_reduce_scatter(rank: Rank, algorithm: str, timed_loop: Loop, source
     `source`: this rank's whole vector. `own_block`: the memory for this rank's block of the sum.
     """
     ranks, block, count = rank.size, own_block.size, own_block.size * rank.size
-    real, add, comm = timed_loops.c_mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
-    requests = timed_loops.make_request_buffers(ranks)
+    real, add, comm = mpi_loops.c_mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
+    requests = mpi_loops.make_request_buffers(ranks)
 
     def mean_operation_seconds(iterations: int) -> float:
         """Return the mean seconds of one reduce-scatter on this rank, over `iterations` of them."""
         rank.watch.record_progress()
         rank.comm.Barrier()
         inside = timed_loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
-        timed_loops.check_loop_status(int(-min(inside, 0)), f"{format_count(count)} elements")
+        mpi_loops.check_loop_status(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
     mean_operation_seconds(osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED))

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign import recording
-from merge_bench.campaign.recording import MOST_SHARE, decide_timeline_recording, largest_timeline_share
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
-from merge_bench.merge.time_notes import TimelineKeeper, TimelineNotes, measure_note_seconds
-from merge_bench.merge.worker import TimelineCost, WorkerTimelines
+from merge_bench.merge.timeline_recording import (
+    MOST_SHARE,
+    TimelineCost,
+    TimelineKeeper,
+    TimelineNotes,
+    decide_timeline_recording,
+    largest_timeline_share,
+    measure_note_seconds,
+)
+from merge_bench.merge.worker import WorkerTimelines
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import MessageBatch, Span, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
@@ -104,7 +111,7 @@ def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
         workers=SimpleNamespace(run_on_all_workers=lambda step: [timelines]),
         descriptions=[SimpleNamespace(rank=0, host="node0")],
     )
-    recording.record_timeline(session, decide_timeline_recording(session.plan, []), None)
+    recording.record_timeline(session, decide_timeline_recording("on", []), None)
     (line,) = lines
     assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
     assert files == [line.file] * kept
@@ -125,15 +132,15 @@ def cost(share: float) -> TimelineCost:
     ],
 )
 def test_what_notes_cost_decides(asked: str, share: float, recorded: bool, because: str) -> None:
-    found = decide_timeline_recording(plan(timeline=asked), [cost(share / 9), cost(share)])
+    found = decide_timeline_recording(asked, [cost(share / 9), cost(share)])
     assert (found.recorded, found.because, found.notes) == (recorded, because, 100)
     assert found.share == pytest.approx(share)  # that of the worker for which it is most
 
 
 def test_before_the_first_iteration_auto_records() -> None:
-    plans = [plan(timeline=asked) for asked in ("auto", "on", "off")]
-    assert [decide_timeline_recording(each, []).recorded for each in plans] == [True, True, False]
-    shares = [largest_timeline_share(each, decide_timeline_recording(each, [])) for each in plans]
+    values = ("auto", "on", "off")
+    assert [decide_timeline_recording(value, []).recorded for value in values] == [True, True, False]
+    shares = [largest_timeline_share(value, decide_timeline_recording(value, [])) for value in values]
     assert shares == [MOST_SHARE, math.inf, None]
 
 

@@ -1,19 +1,27 @@
-"""Notes when phases, barriers and batches of messages begin and end on one worker, for the timeline of a launch.
+"""Notes for the timeline of a launch: begin and end of phases, barriers and batches of messages on one worker.
 
 While an iteration runs, a note is an entry in a dict or a list. Structures are made of them after its closing barrier.
+What notes cost decides whether there will be a timeline.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
+from msgspec.structs import replace
+
+from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import MOST_EVENTS, MessageBatch, Span, WorkerTimeline
 
 Key = tuple[int, int, bool]
 """The number of a piece, the peer, and whether it was received."""
 
+MOST_SHARE = 0.01
+"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 _TRIALS, _NOTES = 9, 250
 
 
@@ -124,3 +132,48 @@ class TimelineKeeper:
 
 def _event_count(timelines: Iterable[WorkerTimeline]) -> int:
     return sum(each.event_count for each in timelines)
+
+
+@dataclass(frozen=True)
+class TimelineCost:
+    """The cost of a timeline's notes: most notes of an iteration, seconds of one note, and shortest iteration."""
+
+    notes: int
+    note_seconds: float
+    iteration_seconds: float
+
+    @property
+    def iteration_share(self) -> float:
+        """The largest share of the shortest iteration that notes can take."""
+        return self.notes * self.note_seconds / self.iteration_seconds
+
+    def with_iteration(self, notes: int, seconds: float) -> TimelineCost:
+        """Return the cost with one more iteration, which took `seconds` and in which `notes` notes were made."""
+        return TimelineCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
+
+
+def decide_timeline_recording(
+    timeline_option: str, note_costs: Sequence[TimelineCost], launch_index: int = 0
+) -> TimelineLine:
+    """Decide whether to record a timeline of messages and phases; returns the decision with its reason.
+
+    The share of an iteration that notes take decides: notes of an iteration × seconds of a note ÷ seconds of the
+    iteration. The worker with the largest share decides for all, because the timeline needs both ends of a message.
+    `timeline_option`: value of ``--timeline``. `note_costs`: each worker's, from the iterations so far; empty before
+    the first one, which is recorded unless ``off``.
+    """
+    dearest = max(note_costs, key=lambda cost: cost.iteration_share, default=None)
+    cheap = dearest is None or dearest.iteration_share <= MOST_SHARE
+    recorded = timeline_option == "on" or (timeline_option == "auto" and cheap)
+    because = "asked for" if timeline_option != "auto" else "cheap" if cheap else "expensive"
+    line = TimelineLine(launch=launch_index, recorded=recorded, because=because)
+    if dearest is None:
+        return line
+    return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.iteration_share)
+
+
+def largest_timeline_share(timeline_option: str, decision: TimelineLine) -> float | None:
+    """The largest share of an iteration's time that recording the timeline may take; None: no timeline is recorded."""
+    if not decision.recorded:
+        return None
+    return math.inf if timeline_option == "on" else MOST_SHARE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.transports import selected_lanes
-from merge_bench.command.ucx_lines import check_required_lanes, make_lanes_line, read_ucx_logs, ucx_logging_variables
+from merge_bench.command.ucx_lanes import check_required_lanes, make_lanes_line, read_ucx_logs, ucx_logging_variables
 from merge_bench.errors import GateNotMet
 from merge_bench.records.schema import UcxProtocolRange
 
