@@ -46,7 +46,8 @@ class Session:
         self._workers: WorkerStepRunner | None = None
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
-        self._began = time.monotonic()
+        self._began = self._part_began = time.monotonic()
+        self._startup_parts: dict[str, float] = {}
 
     @property
     def workers(self) -> WorkerStepRunner:
@@ -76,10 +77,13 @@ class Session:
             print_warning(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
+        self.end_startup_part("processes")
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
+        self.end_startup_part("scheduler")
         self.progress.show_phase("waiting for workers")
         self._wait_for_workers(up_by)
+        self.end_startup_part("workers")
         self.progress.show_phase("loading libraries")
         if load_merge_libraries and self.plan.data_plane.workers_exchange_rows:
             exchange = self.plan.exchange
@@ -98,6 +102,7 @@ class Session:
             other = look()
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
+        self.end_startup_part("libraries")
 
     def find_process_failure(self, error: Exception) -> MergeBenchError | None:
         """Return the failure of the process whose end caused an `error` that Dask raised; None if no process ended."""
@@ -148,6 +153,12 @@ class Session:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.from_caution(caution, self.launch))
 
+    def end_startup_part(self, name: str) -> None:
+        """Note for the launch line the seconds since the previous part of the start ended."""
+        now = time.monotonic()
+        self._startup_parts[name] = now - self._part_began
+        self._part_began = now
+
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
         """Write the launch line to the records, after which the campaign's folder can be read as a result.
 
@@ -163,6 +174,7 @@ class Session:
             data_bytes=data_bytes,
             rows=rows,
             startup_seconds=time.monotonic() - self._began,
+            startup_parts=self._startup_parts,
             other_load=self._other_load,
         )
         self.writer.write(line)
