@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import site
 import sys
 import threading
 import time
@@ -357,9 +358,34 @@ def unreadable_dask_config_text(error: ValueError) -> str | None:
 
 def dask_requires_encryption() -> bool:
     """Return whether Dask's configuration allows encrypted connections only."""
+    return bool(_read_dask_setting(_ENCRYPTION))
+
+
+def _read_dask_setting(key: str) -> object:
+    """Return a setting of Dask's configuration; None if it is not set. Imports Dask only if anything is set."""
+    if "dask" not in sys.modules and not _is_dask_configured():
+        return None
     import dask.config
 
-    return bool(dask.config.get(_ENCRYPTION, False))
+    return dask.config.get(key, None)
+
+
+def _is_dask_configured() -> bool:
+    """Return whether a variable or a configuration file sets anything of Dask.
+
+    Comments set nothing: the file that Dask itself makes for a user consists of them.
+    """
+    if any(name.startswith("DASK_") for name in os.environ):
+        return True
+    prefixes = dict.fromkeys(["/", sys.prefix, *site.PREFIXES])
+    places = [*(Path(prefix, "etc/dask") for prefix in prefixes), Path("~/.config/dask").expanduser()]
+    try:
+        files = [file for place in places if place.exists() for file in place.iterdir()]
+        texts = [file.read_text() for file in files if file.suffix in (".json", ".yaml", ".yml")]
+    except (OSError, ValueError):
+        return True  # Dask says what is wrong with it
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
 
 
 def check_dask_configuration(*, protocol: str, uses_dask_dataframes: bool) -> None:
@@ -367,12 +393,10 @@ def check_dask_configuration(*, protocol: str, uses_dask_dataframes: bool) -> No
 
     `uses_dask_dataframes`: whether Dask's dataframes merge the tables.
     """
-    import dask.config
-
     if protocol != "tls" and dask_requires_encryption():
         sets = f"{_source_of_dask_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
         raise UsageError(f"{sets}, so Dask refuses --protocol {protocol}; use --protocol tls")
-    if uses_dask_dataframes and dask.config.get(_PLANNING, None) is False:
+    if uses_dask_dataframes and _read_dask_setting(_PLANNING) is False:
         sets = f"{_source_of_dask_setting(_PLANNING)} sets {_PLANNING} to False"
         only = "the dataframes of --exchange dask have query planning only"
         raise UsageError(f"{sets}, but {only}; remove the setting")

@@ -19,7 +19,7 @@ from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import DataPlane, find_data_plane
-from merge_bench.merge.partition import SLACK
+from merge_bench.merge.frame import SLACK
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, mean_row_bytes
 from merge_bench.units import count_with_noun, format_bytes, format_count
