@@ -295,31 +295,52 @@ def _call_on_workers(
         raise UsageError(f"the workers of the cluster at {cluster_text} do not answer: {problem}") from error
 
 
+_redirections: list[Callable[[], None]] = []
+"""What redirects the loggers that exist by now, while `redirect_library_output` does so."""
+
+
+def import_dask() -> None:
+    """Import Dask's client, and redirect its loggers, which it sets up when it is first imported."""
+    import distributed  # noqa: F401
+
+    for redirect_loggers in _redirections:
+        redirect_loggers()
+
+
 @contextlib.contextmanager
 def redirect_library_output(log_file: Path) -> Iterator[None]:
     """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log_file`.
 
-    UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that do not fit
-    on a full disk are lost. Objects that a closed client leaves behind are freed before the block ends: asyncio then
-    logs errors that no code has handled, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
+    Within the block Dask's client is imported by `import_dask`. UCX prints its warnings on file descriptor 1 directly,
+    so that `sys.stdout` never gets them. Lines that do not fit on a full disk are lost. Objects that a closed client
+    leaves behind are freed before the block ends: asyncio then logs errors that no code has handled, such as the
+    ``TimeoutError: Timeout`` of a wait that the closing cut short.
     """
-    import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
-
-    dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *dask_loggers)]
-    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
     file = open(log_file, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    handlers: list[logging.Handler] = [_SilentLogHandler(file)]
+    before: dict[str, tuple[bool, list[logging.Handler]]] = {}
+
+    def redirect_loggers() -> None:
+        dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+        for name in ("distributed", "tornado", "asyncio", *dask_loggers):
+            logger = logging.getLogger(name)
+            if logger.handlers != handlers:
+                before[name] = logger.propagate, list(logger.handlers)
+            logger.propagate, logger.handlers = False, list(handlers)
+
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:
         os.dup2(file.fileno(), 1)
-        for logger in loggers:
-            logger.propagate, logger.handlers = False, [_SilentLogHandler(file)]
+        redirect_loggers()
+        _redirections.append(redirect_loggers)
         yield
     finally:
         gc.collect()
-        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
-            logger.propagate, logger.handlers = propagate, handlers
+        _redirections.remove(redirect_loggers)
+        for name, earlier in before.items():
+            logger = logging.getLogger(name)
+            logger.propagate, logger.handlers = earlier
         os.dup2(standard_output, 1)
         os.close(standard_output)
         with contextlib.suppress(OSError):
