@@ -86,7 +86,7 @@ def add_options(
 
 def _make_click_option(option: Option) -> Decorator:
     """Make the click option for an option of a table."""
-    if not option.help:
+    if not option.help:  # its values are the members of a registry, which has its help
         from merge_bench.campaign import add_allowed_values
 
         option = add_allowed_values(option)

@@ -494,11 +494,11 @@ class HostExamination:
 
 def collect_host_facts() -> HostCheckFacts:
     """Collect the facts about this host that the checks of `doctor` judge, as a worker started here would find them."""
+    finish_load_measurement = other_load.begin_load_measurement()  # it lasts while the others are collected
     loaded, error = _find_worker_ucx()
     return HostCheckFacts(
         root=Path("/"),
         cores=this_machine.usable_core_count(),
-        load=other_load.measure_other_load(),
         available_bytes=this_machine.available_memory_bytes(),
         total_bytes=this_machine.total_memory_bytes(),
         limits={
@@ -512,6 +512,7 @@ def collect_host_facts() -> HostCheckFacts:
         ucx=loaded,
         ucx_error=error,
         packages=this_machine.installed_package_versions(),
+        load=finish_load_measurement(),
     )
 
 
