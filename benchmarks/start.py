@@ -244,7 +244,7 @@ def merge_rows(measured: Mapping[Path, Sequence[Mapping[str, float]]]) -> list[l
     ]
 
 
-def toml_text(values: Mapping[str, str | int | Sequence[str] | Sequence[Sequence[str]]]) -> str:
+def toml_text(values: Mapping[str, object]) -> str:
     """A flat TOML document: JSON's strings, numbers and lists are also TOML's."""
 
     def show(value: object) -> str:
@@ -308,7 +308,7 @@ def measure_start(blocks: int, only: list[str] | None, against: Path | None, cur
         stored = {
             "title": title,
             "place": place,
-            **conditions(blocks),
+            **conditions(blocks, checkouts),
             "about": about,
             "columns": columns,
             "rows": rows,
