@@ -298,9 +298,9 @@ def measure_start(blocks: int, only: list[str] | None, against: Path | None, cur
         if "iteration" in wanted:
             about = (
                 "Seconds from the start of the process to the first timed iteration, 1e6 rows for each of two workers:"
-                f" median, range.{turns}"
+                f" median, range.{' The two were measured in turns.' if against is not None else ''}"
             )
-            columns = ["part", *(["before"] if against is not None else []), "seconds"]
+            columns = ["part", *(["before", "after"] if against is not None else ["seconds"])]
             rows = merge_rows(measure_merges(checkouts, blocks, bench.folder))
             tables.append(("start-iteration", "From start to first timed iteration", 49, about, columns, rows))
     for name, title, place, about, columns, rows in tables:
