@@ -14,7 +14,7 @@ import msgspec
 
 from merge_bench.config.check import SettingsConflict, VariableState
 from merge_bench.errors import WarningMessage
-from merge_bench.host.doctor import Finding
+from merge_bench.host.description import Finding
 from merge_bench.host.pinning import WorkerBinding
 from merge_bench.records.schema import (
     SCHEMA,

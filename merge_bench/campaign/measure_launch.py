@@ -69,6 +69,7 @@ def measure_launch(session: Session) -> None:
             worker_programs.find_perftest_origin
         )  # finds a missing tool before the merge
     tables = recording.make_input_tables(session)
+    session.end_startup_part("tables")
     merge = DataPlaneMerge(session, tables)
     merge.connect_workers()
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
@@ -108,8 +109,11 @@ class DataPlaneMerge:
         addresses = session.workers.wait_for_results(
             session.workers.submit_to_all_workers(worker.open_data_plane, arguments)
         )
+        session.end_startup_part("data plane")
         self._assembler.skew = session.connect_workers(addresses)
+        session.end_startup_part("connections")
         choose_parcel_writers(session)
+        session.end_startup_part("parcel writers")
 
     @property
     def barrier_skew_seconds(self) -> float | None:

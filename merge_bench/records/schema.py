@@ -181,7 +181,12 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
-    """The start of a launch: a cluster is up and holds its data. ``other_load`` is null if it runs on other hosts."""
+    """The start of a launch: a cluster is up and holds its data. ``other_load`` is null if it runs on other hosts.
+
+    ``startup_parts``: the seconds of each part of ``startup_seconds``, by its name, in their order: ``processes``
+    (started), ``scheduler`` (answers), ``workers`` (have connected), ``libraries`` (are loaded), ``tables``, ``data
+    plane`` (of each worker), ``connections``, ``parcel writers`` (chosen); of other launches fewer.
+    """
 
     launch: Count
     config: str
@@ -192,6 +197,7 @@ class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
     data_bytes: Count
     rows: Count
     startup_seconds: Seconds | None = None
+    startup_parts: dict[str, Seconds] = {}
     other_load: HostLoad | None = None
 
 

@@ -17,7 +17,6 @@ import msgspec
 
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
-from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import RecordedTuning
 from merge_bench.records.schema import AddedConfigLine, TuningStepLine
@@ -616,6 +615,8 @@ class _TuningStageFinder:
         sizes = [self.campaign.plans[at] for at in (0, plan)]
         if None in [size.rows_per_chunk for size in sizes]:
             return self._launch_seconds(0)
+        from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
+
         small, large = (rule_of_thumb_seconds(size.rows_per_chunk or 0, size.iterations or 0) for size in sizes)
         return self._launch_seconds(0) * (large / small)
 
