@@ -150,6 +150,18 @@ def test_a_limit_that_was_disturbed_counts_for_no_goal() -> None:
     assert running.found[targets.MEMORY.name].values == [2.0]
 
 
+def test_a_share_of_a_disturbed_limit_does_not_count_in_older_files_either() -> None:
+    result = Result(targets.SHARED_MEMORY, [1.55, 0.88, 0.86])
+    assert (result.met, result.sure) == (False, True)
+    assert result.spread is not None
+    assert (result.spread.median, result.spread.high, result.spread.blocks) == (pytest.approx(0.87), 0.88, 2)
+    document = json.loads(json.dumps(result.to_json()))
+    del document["most_counted"]
+    assert Result.from_json(document) == result
+    assert Result(targets.SHARED_MEMORY, [1.55]).met is None
+    assert Result(AT_LEAST, [3.0]).met
+
+
 def test_a_link_without_a_limit_is_no_value() -> None:
     with pytest.raises(RunFailed, match="was not measured"):
         measures.link_values(Bench(Path()), ran(link=None), AT_LEAST, AT_MOST)
