@@ -73,7 +73,7 @@ def test_records_are_followed_as_they_grow(tmp_path: Path) -> None:
         {"kind": "link"},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    for end in (len(text) - 20, len(text)):
+    for end in (len(text) - 5, len(text)):
         records.write_text(text[:end])
         run.follow()
         assert (run.pids, run.timed_iterations, run.link_measured) == ([7, 8], 1, end == len(text))

@@ -68,8 +68,9 @@ def test_a_limit_that_exchanges_exceed_is_measured_again(
     assert launch.link.limit_bytes_per_second == pytest.approx(1000 / seconds[attempts - 1])
     (link,) = [one.link for one in run_documents(summarize_campaign(campaign))]
     assert link is not None
-    assert (link.disturbed is None) == (seconds[attempts - 1] < 1)
-    assert (link.fraction is None) == (seconds[attempts - 1] > 1)
+    # On a busy machine the threads do not have their cores, which is said of a limit that nothing exceeds.
+    assert (link.disturbed or "").startswith("exchanges ran ") == (seconds[attempts - 1] > 1)
+    assert (link.fraction is None) == (link.disturbed is not None)
 
 
 def test_merges_of_one_row_and_processor_time_by_phase_are_recorded(tmp_path: Path) -> None:
