@@ -571,6 +571,7 @@ def measure_fixed_costs() -> None:
     merger = current_plugin().merger
     assert state.first_rows is not None  # as `open_data_plane` has set them
     merger.engine.load_chunks(*state.first_rows)
+    merger.notes = None
     gc.disable()
     try:
         seconds = [merger.merge().worker.seconds for _ in range(ONE_ROW_WARMUPS + ONE_ROW_MERGES)]
