@@ -52,7 +52,7 @@ def test_a_path_and_a_command_can_be_copied_from_a_narrow_terminal(tmp_path: Pat
             ),
             "transports --available --hosts h.txt",
         ),
-        (Script(one_row_merge_seconds=(0.1, 0.1)), "--chunk 10000000 --hosts h.txt --verify off"),
+        (Script(one_row_merge_seconds=(0.1, 0.1)), "--hosts h.txt --verify off --chunk 10000000"),
         (
             Script(
                 worker=lambda worker: msgspec.structs.replace(
