@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.analysis.diagnostics import EXCEEDED
+from merge_bench.analysis.aggregate import EXCEEDED
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError

@@ -125,6 +125,15 @@ class Frame:
             columns.append(part)
         return Frame(self.fields, tuple(columns), stop - start)
 
+    def copy_first_row(self) -> Frame:
+        """Return a frame with a copy of the first row; without rows if this frame has none."""
+        first = self.slice(0, min(1, self.rows))
+        columns = [
+            Column(each.values.copy(), each.offsets, None if each.valid is None else each.valid.copy())
+            for each in first.columns
+        ]
+        return Frame(self.fields, tuple(columns), first.rows)
+
     def select_columns(self, names: Collection[str]) -> Frame:
         """Return a frame of the same rows with only the columns called `names`."""
         kept = [at for at, field in enumerate(self.fields) if field.name in names]

@@ -67,6 +67,11 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
         first_core_shortage(aggregate.complete_launches(campaign.runs[0])),
         bottleneck.besides or bottleneck.what,
     )
+    if limit == "host":
+        return SuggestedCommand(("doctor",), "looks for what takes the workers' cores; run it on their host")
+    rows = campaign.runs[0].plan.rows_per_chunk
+    if limit == "fixed-costs" and rows:
+        return _repeat_run_step(old_options, "measures a merge of ten times the rows", chunk=str(10 * rows))
     if limit in ("slow-link", "straggler"):
         return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
