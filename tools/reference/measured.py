@@ -80,12 +80,27 @@ def text() -> str:
         *_width(),
         "## Forecasts",
         "Forecasts of `predict` for clusters that it was not fitted on ([how](predict.md#validation)).",
-        predict_validation.table(json.loads((CURATED / "predict-cpu-2026-11" / "predict.json").read_bytes())),
+        *(predict_validation.table(document) for document in _forecasts()),
         *(part for one in stored for part in _campaign(one)),
     )
     titles = [part.removeprefix("## ") for part in parts if part.startswith("## ")]
     contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles)
     return page("Measurements", *(_filled(part) for part in (parts[0], contents, *parts[1:])))
+
+
+WALLS = ("<!-- Walls of forecasts, written by: python -m tools.reference -->", "<!-- End of the walls -->")
+
+
+def with_forecast_walls(page_text: str) -> str:
+    """The page of `predict`, with the walls of the stored validation between both marks of `WALLS`."""
+    begin, end = WALLS
+    tables = "\n\n".join(_filled(predict_validation.table(document, only_walls=True)) for document in _forecasts())
+    return f"{page_text.partition(begin)[0]}{begin}\n\n{tables}\n\n{end}{page_text.partition(end)[2]}"
+
+
+def _forecasts() -> list[Any]:
+    folder = CURATED / "predict-cpu-2026-11"
+    return [json.loads((folder / f"{part}.json").read_bytes()) for part in predict_validation.PARTS]
 
 
 def _anchor(title: str) -> str:
