@@ -17,7 +17,7 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.forecast.fit import (
-    PRIOR_LAUNCHES,
+    LAUNCH_SPREAD,
     ForecastBasis,
     fit_forecast_basis,
     fit_parameters_for_run,
@@ -247,8 +247,8 @@ def _assumption_notes(basis: ForecastBasis, scenario: MergeScenario) -> Iterator
         yield "Only one chunk size was measured; the fixed cost of an iteration is not separated from the cost per row."
     if all(len(run.launches) == 1 for run in runs):
         yield (
-            "Each run has only one launch; the intervals take the spread between launches from"
-            f" {PRIOR_LAUNCHES} launches of the validation."
+            "Each run has only one launch; the intervals take a spread between launches of"
+            f" {100 * LAUNCH_SPREAD:.0f} %, which is not measured here."
         )
 
 

@@ -24,8 +24,10 @@ from merge_bench.forecast.model import (
     WhatIfChanges,
     find_gpu,
     find_gpu_by_driver_name,
+    normal_quantile_of_largest,
     parameter_value,
     size_announcement_seconds,
+    workers_at_once,
 )
 
 APART = 3.0
@@ -143,10 +145,14 @@ def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
     """The variance of the logarithm of a phase's seconds over a run's workers: the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
-    (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
+    (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one. Where workers took
+    turns on cores, it is that with which the slowest of the workers that ran at once is as slow as the slowest of all.
     """
+    shape = run.shape
+    at_once = workers_at_once(shape.workers, len(shape.per_host), shape.host_cores)
+    scale = normal_quantile_of_largest(shape.workers) / normal_quantile_of_largest(at_once) if at_once > 1 else 1.0
     variances = [variance for sample in run.samples if (variance := getattr(sample, f"{phase}_spread")) is not None]
-    return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
+    return scale**2 * median(variances) / (1 - 2 / (9 * (shape.workers - 1))) ** 3 if variances else None
 
 
 def _fit_link_parameters(link: str, runs: Sequence[MeasuredRun], link_parameters: ParameterValues) -> dict[str, float]:
@@ -187,14 +193,14 @@ def _resample_run(run: MeasuredRun, generator: random.Random) -> MeasuredRun:
 
 
 LAUNCH_SPREAD, PRIOR_LAUNCHES = 0.05, 4
-"""The spread of the logarithm of a launch's wall-clock in the validation, which counts as this many launches."""
+"""The spread of the logarithm of a launch's wall-clock before any launch is known, which counts as so many launches."""
 
 HOST_ERROR, LINK_ERROR = 0.15, 0.08
 """The model's own error, relative: of what cores do, and of the bytes between hosts.
 
-The root mean square of ln(measured ÷ forecast), less the spread between launches, did not exceed them over the cases of
-the validation, none of which the model was fitted to, on one host and between hosts
-(`results/curated/predict-cpu-2026-11`).
+They bound the root mean square of ln(measured ÷ forecast), less the spread between launches, over the cases of the
+validation on a quiet machine, none of which the model was fitted to, on one host and between hosts; its test compares
+them with the stored result.
 """
 
 NORMAL_QUANTILE = 1.96
@@ -336,7 +342,8 @@ def fit_parameters_for_run(run: MeasuredRun, measurements: ForecastMeasurements)
     """Fit the parameters for the model check of one run, without values from the command line or ``--what-if``."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
     computing = runs_with_workers_per_host(same_gpu, max(run.shape.per_host))
-    return fit_model_parameters(measurements.runs, measurements.probed.values, computing)
+    fitted = fit_model_parameters(measurements.runs, measurements.probed.values, computing)
+    return {**fitted, "host_cores": run.shape.host_cores}
 
 
 def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: int) -> tuple[MeasuredRun, ...]:

@@ -218,11 +218,11 @@ def slowest_worker_factor(spread: float, workers: int) -> float:
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    return math.exp(max(spread, 0.0) * _normal_quantile_of_largest(workers))
+    return math.exp(max(spread, 0.0) * normal_quantile_of_largest(workers))
 
 
 @cache
-def _normal_quantile_of_largest(workers: int) -> float:
+def normal_quantile_of_largest(workers: int) -> float:
     """The median of the largest of W standard normal values: Φ⁻¹(2^(-1/W)).
 
     Cached, because resampling asks for the same few hundreds of times.
@@ -246,7 +246,17 @@ def _phase_seconds_and_slowdown(phase: str, scenario: MergeScenario, values: Par
     threads, turns = _worker_cores(scenario, values)
     rows_of_core = FRAMES * scenario.rows_per_chunk / threads
     typical = parameter_value(values, f"{phase}_fixed") + rows_of_core / parameter_value(values, f"{phase}_rate")
-    return turns * typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), scenario.workers)
+    at_once = workers_at_once(scenario.workers, scenario.hosts, parameter_value(values, "host_cores"))
+    return turns * typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), at_once)
+
+
+def workers_at_once(workers: int, hosts: int, host_cores: float) -> int:
+    """How many of a merge's workers run at the same time: at most one on each core.
+
+    Workers that take turns share the slow moments of their cores, so that the slowest of them is hardly slower than the
+    slowest of as many workers as cores.
+    """
+    return min(workers, hosts * max(1, int(host_cores))) if math.isfinite(host_cores) else workers
 
 
 def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) -> tuple[float, float, str]:

@@ -271,6 +271,12 @@ def test_rates_of_a_core_are_found_wherever_workers_share_cores_or_have_several(
     assert document["forecast"]["wall_seconds"]["value"] == pytest.approx(truth(exact, Setup((2,))), rel=0.02)
 
 
+def test_a_run_whose_workers_took_turns_is_as_slow_in_the_model_as_it_was(tmp_path: Path) -> None:
+    crowded = replace(EXACT, spread=0.2, host_cores=2)
+    (check,) = forecast(write(tmp_path, crowded, Setup((8,), launches=6, iterations=20)), workers=8)["checked"]
+    assert abs(check["error"]) < 0.04
+
+
 def test_hosts_with_other_cores_are_forecast_by_what_if(tmp_path: Path) -> None:
     folder = write(tmp_path, CROWDED, Setup((2,)))
     large = replace(CROWDED, host_cores=8)

@@ -18,6 +18,7 @@ from merge_bench.forecast.model import (
     WorkerCores,
     forecast_merge,
     slowest_worker_factor,
+    workers_at_once,
 )
 
 VALUES = {
@@ -189,3 +190,11 @@ def test_bytes_between_hosts_do_not_take_turns_on_cores() -> None:
     )
     assert shared.exchange == apart.exchange
     assert shared.limit == NIC
+
+
+@pytest.mark.parametrize(
+    ("workers", "hosts", "cores", "at_once"),
+    [(8, 1, 2.0, 2), (8, 4, 2.0, 8), (8, 4, 1.0, 4), (4, 4, 0.5, 4), (2, 1, 16.0, 2), (8, 1, float("inf"), 8)],
+)
+def test_at_most_one_worker_runs_on_each_core_at_once(workers: int, hosts: int, cores: float, at_once: int) -> None:
+    assert workers_at_once(workers, hosts, cores) == at_once
