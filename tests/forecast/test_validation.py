@@ -160,11 +160,10 @@ def test_wrong_options_are_one_sentence_and_status_2(
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_stored_results_are_of_clusters_of_the_benchmark_and_none_failed(part: str) -> None:
+def test_stored_results_are_of_clusters_of_the_benchmark(part: str) -> None:
     result = stored(part)
     names = [target["name"] for target in result["targets"]]
     assert names == [target.name for target in PARTS[part].targets if target.name in names]
-    assert result["failures"] == []
     assert result["git"]["commit"]
     assert not result["git"]["dirty"]
     for target in result["targets"]:
@@ -177,6 +176,7 @@ def test_at_least_nine_of_eleven_stored_walls_are_inside_their_intervals() -> No
     results = quiet_results()
     walls = sum(len(result["targets"]) for result in results)
     assert walls >= 11
+    assert [result["failures"] for result in results] == [[], []]
     assert sum(map(walls_inside, results)) >= 9 / 11 * walls
 
 
