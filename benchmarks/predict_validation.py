@@ -52,7 +52,7 @@ HEADINGS = (
     "interval",
     "measured",
     "error %",
-    "launches inside",
+    "inside",
 )
 
 
@@ -356,10 +356,14 @@ def table(document: Mapping[str, Any], *, only_walls: bool = False) -> str:
         f" load average {document['load_average'][0]:.1f} at the beginning, commit {commit[:12]}; for each cluster"
         f" {asked['launches']} × {asked['iterations']} timed merges (launches × iterations):"
     )
-    rows = [
-        row for target in document["targets"] for row in rows_of(target, asked["rate"])[: 1 if only_walls else None]
-    ]
-    return "\n\n".join([made, command.table(HEADINGS, rows, text=()), ending(document)] if rows else [made])
+    rows = [row for target in document["targets"] for row in rows_of(target, asked["rate"])]
+    headings = list(HEADINGS)
+    if only_walls:
+        what = HEADINGS.index("what")
+        wall_rows = [row for row in rows if row[what].startswith("wall")]
+        headings, *rows = [[*row[:what], *row[what + 1 :]] for row in (headings, *wall_rows)]
+        headings[what] = "forecast (ms)"
+    return "\n\n".join([made, command.table(headings, rows, text=()), ending(document)] if rows else [made])
 
 
 def ending(document: Mapping[str, Any]) -> str:
