@@ -273,7 +273,7 @@ def true_cost(name: str, documents: Mapping[str, Document]) -> float | None:
     Of a disturbance: 1 − the wall of the undisturbed run ÷ that of this run. Of fixed costs: where the straight line
     through the walls of both small cases meets no rows, ÷ the wall.
     """
-    walls = {each: document["wall_seconds"]["median"] for each, document in documents.items()}
+    walls: dict[str, float] = {each: document["wall_seconds"]["median"] for each, document in documents.items()}
     if CASES[name].limits == HOST and REFERENCE in walls:
         return max(0.0, 1 - walls[REFERENCE] / walls[name])
     few, more = SMALL
