@@ -241,7 +241,7 @@ def table_of_curated_result(counts: Sequence[Sequence[int]], tunings: int, seed:
         f'''about = """
 In how many of 100 tunings a setting with these effects at the first and at the second size was accepted, beside \\
 settings without effect ({SETTINGS} in all); {tunings} tunings a cell, without a budget and with `--budget 5m`, \\
-launches of 3 and 6 s. The columns have the standard deviation of a launch; 3 % of launches are slower by 5 to 30 %."""''',
+launches of 3 and 6 s. The columns have the standard deviation of a launch; 3 % of launches are 5 to 30 % slower."""''',
         f"columns = {json.dumps(columns)}",
         "rows = [",
         *(f"    {json.dumps(row, ensure_ascii=False)}," for row in rows),
