@@ -21,7 +21,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues, WorkerCores
 from merge_bench.host.description import Hardware
-from merge_bench.host.files import parse_core_list
+from merge_bench.host.kernel_files import parse_core_list
 from merge_bench.merge.exchange import find_recorded_plane, format_plane_names
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run

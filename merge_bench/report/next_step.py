@@ -213,9 +213,12 @@ def next_step_after_tuning(
     `config_path`: the file of the config that the tuning found, None without one; `seconds_to_decide`: the time in
     which all candidates can be tried and judged.
     """
-    from merge_bench.tune.tuning_plan import rounded_up_duration_text
+    from merge_bench.tune.tuning_plan import advised_budget_seconds, rounded_up_duration_text
 
     old_options, tuning = _recorded_options(campaign), campaign.plans[0].tune
+    advised = advised_budget_seconds(result.stopped)  # what is printed above the next command
+    if advised:
+        seconds_to_decide = max(seconds_to_decide or 0.0, advised)
     budget = _budget_to_decide_tuning(campaign, result, seconds_to_decide)
     if config_path is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
@@ -237,6 +240,7 @@ def next_step_after_tuning(
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
         more |= {"wait_for_quiet": "5m"} if busy and waits else {}
+        more |= {"budget": rounded_up_duration_text(advised)} if advised > (seconds or advised) else {}
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
         return _repeat_tuning_step(campaign, old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
@@ -251,7 +255,7 @@ def next_step_after_tuning(
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
         changed["budget"] = rounded_up_duration_text(
-            2 * seconds
+            max(2 * seconds, advised)
             if quiet and waits and not result.has_tried_nothing
             else max(2 * seconds, seconds_to_decide or 0.0)
         )
