@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import click
-from merge_bench.campaign.campaign import git_state
+from merge_bench.campaign.run_campaign import git_state
 
 from benchmarks import command
 from merge_bench.analysis.compare import METRICS
