@@ -147,7 +147,8 @@ def count_option(
 ) -> Decorator:
     """Make an option that takes a whole number of at least `minimum`."""
     settings: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
-    settings |= {"type": click.IntRange(minimum), "show_default": default is not None, "required": required}
+    kind = ParsedValue(metavar, parsers.count_parser(minimum))
+    settings |= {"type": kind, "show_default": default is not None, "required": required}
     return text_option(name, metavar, help, **settings)
 
 
@@ -159,7 +160,7 @@ def percent_option(name: str, default: str, help: str) -> Decorator:
 
 def port_option(default: int) -> Decorator:
     """Make the option ``--port`` for a command that serves pages."""
-    kind = click.IntRange(0, 65535)
+    kind = ParsedValue("N", parsers.count_parser(0, 65535))
     return text_option("--port", "N", "Port; 0: any free port.", type=kind, default=default, show_default=True)
 
 

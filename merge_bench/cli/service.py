@@ -58,7 +58,18 @@ _SERVICE_OPTIONS = common.combine_decorators(
     common.flag_option("--insecure", "Send the token over a network without TLS."),
     common.json_option(),
 )
-_JOB_PARAMETERS = common.combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
+
+
+def _parse_job_number(text: str) -> int:
+    """Parse the number of a job; raises ValueError if `text` is none."""
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not the number of a job, such as 7; `jobs list` shows the numbers")
+    return int(text)
+
+
+_JOB_PARAMETERS = common.combine_decorators(
+    click.argument("number", type=common.ParsedValue("NUMBER", _parse_job_number)), _SERVICE_OPTIONS
+)
 
 
 @click.group("jobs", cls=common.FullHelpGroup)
