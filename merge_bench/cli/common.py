@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from merge_bench.campaign import add_allowed_values
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
-from merge_bench.errors import print_message, stdout_and_stderr_are_same, warnings_already_printed
+from merge_bench.errors import UsageError, print_message, stdout_and_stderr_are_same, warnings_already_printed
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
@@ -42,6 +43,8 @@ class ParsedValue(click.ParamType[object]):
         try:
             return self.parse(value)
         except ValueError as error:
+            if param and ctx and ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT:
+                raise UsageError(f"environment variable {param.envvar}: {error}") from None
             self.fail(str(error), param, ctx)
 
 

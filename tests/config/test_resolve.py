@@ -122,8 +122,9 @@ def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
         resolve_options(on_the_command_line(*arguments.split()), None, {})
 
 
-def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> None:
-    assert resolve_options(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"}).left is None
+def test_the_variable_of_key_columns_takes_no_address_of_a_service() -> None:
+    with pytest.raises(UsageError, match=r"environment MERGE_BENCH_ON.* MERGE_BENCH_SERVICE"):
+        resolve_options(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"})
 
 
 @pytest.mark.parametrize(
