@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].environment_variable, BY_KEY["results"]
 _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
+_COPIED = ", copied to this machine"
 _SENTENCE_BEGIN = "merge_bench: "
 """The beginning of every message that `print_message` prints."""
 NO_OWN_COMMAND = "a service runs only commands that its operator named; use --named NAME instead of COMMAND"
@@ -258,13 +259,14 @@ def _command_of_campaign(campaign: Campaign) -> str:
 def _print_only_final_lines(records: Path) -> Iterator[None]:
     """Print only the last lines of what the `with` block prints: the next command, and the paths of files.
 
-    The job has printed the rest.
+    The job has printed the rest, with the path of the records on its machine, so the path of the copy says what it is.
     """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
     _, next_step, end = printed.getvalue().rpartition("\nNext: ")
-    print(f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}")
+    last = f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}"
+    print(re.sub("(?m)^Records: .*", rf"\g<0>{_COPIED}", last))
 
 
 def repeat_gate_comparison(campaign: Campaign, options: RunOptions) -> CompareDocument | None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from merge_bench.records.writer import RECORDS
+from merge_bench.regressions.gates import NO_BASELINE_REMEDY
 from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.conftest import JOB, TOKEN, Answer, Fake
@@ -240,6 +241,33 @@ def test_a_gate_against_a_result_that_was_never_brought_home_is_that_of_the_job(
     document = finished.document
     assert (document["error"]["code"], document.get("comparisons")) == ("gate-not-met", None)
     assert "INCONCLUSIVE" in finished.errors
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "next_command"),
+    [
+        (
+            f"nothing was compared: 3 earlier results are needed; {NO_BASELINE_REMEDY}",
+            "nothing-compared",
+            "--against history --fail-on slower --allow-no-baseline",
+        ),
+        ("--fail-on slower: mine is SLOWER in throughput", "gate-not-met", "history --config tcp"),
+    ],
+)
+def test_a_gate_of_the_service_s_history_names_the_next_command_of_its_kind(
+    fake: Callable[..., Fake], tmp_path: Path, message: str, code: str, next_command: str
+) -> None:
+    job = {"state": "failed", "status": 5, "log": f"merge_bench: {message}\n"}
+    server = fake(job, (RECORDED / "run" / RECORDS).read_bytes())
+    gate = ("--against", "history", "--fail-on", "slower")
+    finished = on_fake(server, tmp_path / "run", *gate)
+    assert finished.status == 5
+    step = next(line for line in finished.output.splitlines() if line.startswith("Next: "))
+    assert next_command in step.replace(f"--service {server.url} ", "")
+    assert ("--accept" in finished.output) == (code == "gate-not-met")
+    assert f"job 7 of {server.url}: gate not met\n" in finished.errors
+    document = on_fake(server, tmp_path / "json", *gate, "--json").document
+    assert document["error"]["code"] == code
 
 
 @pytest.mark.parametrize(("verb", "words", "tries"), [("jobs list", (), 1), ("jobs show", ("7",), 1), ("run", (), 2)])
