@@ -356,7 +356,8 @@ def resolve_options(
     options = read_option_sources(command_line_options, config, environ, known_options)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
-    _check_option_combinations(options)
+    with options.naming_value_sources():
+        _check_option_combinations(options)
     return options
 
 
