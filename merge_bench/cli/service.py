@@ -121,7 +121,7 @@ def cancel_job(number: int, *, url: str, results: str, insecure: bool, as_json: 
         print(f"job {number} is cancelled; it had not begun")
     else:
         reason = f" ({mark_unprintable(job.message)})" if job.message and job.message != job.state else ""
-        print(f"job {number} has already ended: {job.displayed_state}{reason}; nothing was cancelled")
+        print(f"job {number} has already ended: {job.displayed_state}{reason}")
 
 
 def _print_jobs(

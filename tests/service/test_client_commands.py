@@ -93,8 +93,8 @@ def test_a_wrong_value_of_a_variable_is_refused_with_the_name_of_the_variable(
 @pytest.mark.parametrize(
     ("before", "after", "requests", "sentence"),
     [
-        ({"state": "done"}, {}, 1, "job 7 has already ended: done; nothing was cancelled"),
-        ({"state": "failed", "status": 5}, {}, 1, "job 7 has already ended: gate not met; nothing was cancelled"),
+        ({"state": "done"}, {}, 1, "job 7 has already ended: done"),
+        ({"state": "failed", "status": 5}, {}, 1, "job 7 has already ended: gate not met"),
         (
             {"state": "running", "ended": None},
             {"state": "running", "cancelled": True, "ended": None},
@@ -111,7 +111,7 @@ def test_a_wrong_value_of_a_variable_is_refused_with_the_name_of_the_variable(
             {"state": "running", "ended": None},  # it ends between the two requests
             {"state": "failed", "status": 3, "message": "ended at the time limit of 4 h"},
             2,
-            "job 7 has already ended: failed (ended at the time limit of 4 h); nothing was cancelled",
+            "job 7 has already ended: failed (ended at the time limit of 4 h)",
         ),
     ],
 )
