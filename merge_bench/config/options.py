@@ -247,7 +247,7 @@ class OutputOptions(Options):
     """
 
     section = "Output"
-    service: str | None = value_option(parsers.parse_nonblank_text, None, "URL", in_config=False)
+    service: str | None = value_option(parsers.parse_service_address, None, "URL", in_config=False)
     config: str | None = value_option(parsers.parse_path, None, "CFG", in_config=False)
     configs: tuple[str, ...] | None = value_option(parsers.parse_paths, None, "CFG[,CFG]", in_config=False)
     allow_unknown: bool = flag_option()
@@ -356,7 +356,8 @@ def resolve_options(
     options = read_option_sources(command_line_options, config, environ, known_options)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
-    _check_option_combinations(options)
+    with options.naming_value_sources():
+        _check_option_combinations(options)
     return options
 
 
@@ -400,6 +401,17 @@ def _refuse_repeated_option(names: Sequence[str], source_text: str) -> None:
         raise UsageError(f"{source_text}: {' and '.join(names)} are one option; set one of them")
 
 
+def refuse_address_as_columns(options: RunOptions) -> None:
+    """Raise UsageError if ``--on`` or its variable has the address of a service instead of key columns."""
+    names = options.on or ()
+    if any("://" in name for name in names):
+        raise UsageError(
+            f"{options.option_name_with_source('on')} {','.join(names)} names no columns;"
+            " the commands run, probe, tune and exec take the address"
+            " of a service as --service, or from MERGE_BENCH_SERVICE"
+        )
+
+
 def _check_option_combinations(options: RunOptions) -> None:
     """Raise UsageError if options contradict each other."""
 
@@ -412,13 +424,7 @@ def _check_option_combinations(options: RunOptions) -> None:
         if getattr(options, key) is not None and getattr(options, required_key) is None:
             raise UsageError(f"{options.option_name_with_source(key)} also needs --{required_key.replace('_', '-')}")
 
-    on = options.on or ()
-    if any("://" in name for name in on) and not options.value_source("on").startswith("environment"):
-        raise UsageError(
-            f"{options.option_name_with_source('on')} {','.join(on)} names no columns;"
-            " the commands run, probe and tune take the address"
-            " of a service as --service"
-        )
+    refuse_address_as_columns(options)
     if options.extend is not None and options.fresh:
         raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
     refuse_both("config", "configs")

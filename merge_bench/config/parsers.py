@@ -24,6 +24,7 @@ _Number = TypeVar("_Number", int, float)
 _SWITCH = dict.fromkeys(("1", "true", "yes", "on", "y"), True) | dict.fromkeys(("0", "false", "no", "off", "n"), False)
 # The kernel's rule (dev_valid_name) without the characters that would need quoting somewhere.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_SERVICE_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?")
 
 
 def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
@@ -257,6 +258,13 @@ def parse_interface_name(value: str) -> str:
     if not _INTERFACE.fullmatch(value):
         raise ValueError(f"{value!r} is not a valid name of a network interface")
     return value
+
+
+def parse_service_address(text: str) -> str:
+    """Parse the address of a service, such as ``https://bench.example:5007``; a slash at its end is dropped."""
+    if not _SERVICE_ADDRESS.fullmatch(text):
+        raise ValueError(f"{text!r} is not the address of one service, such as https://bench.example:5007")
+    return text.rstrip("/")
 
 
 def parse_yes_or_no(text: str) -> bool:

@@ -23,6 +23,8 @@ from merge_bench.units import count_with_noun
 
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
+NO_BASELINE_REMEDY = "--allow-no-baseline lets this pass"
+"""The end of the message of a gate that compared nothing; the client of a service knows the kind of failure by it."""
 GATES = {
     "slower": ("SLOWER", "FAILED", "WRONG"),
     "inconclusive": ("INCONCLUSIVE", "FAILED", "WRONG"),
@@ -166,7 +168,7 @@ def apply_gates(
         verdicts, *caveats = _verdicts_and_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
     elif not comparisons and (comparison_required or fail_on) and not allow_no_baseline:
-        kind, message = GateWithoutBaseline, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
+        kind, message = GateWithoutBaseline, "; ".join([*document.notes, NO_BASELINE_REMEDY])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status
