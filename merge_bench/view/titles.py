@@ -146,9 +146,11 @@ def _joined_file_names(*tables: RecordedTable) -> str:
 
 
 def plan_option_text(name: str, value: object) -> str:
-    """An option of a plan with its value: ``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``; a command."""
+    """An option of a plan with its value: ``20,000 rows per chunk``, ``left join``, ``zipf 1.2``; a command."""
     if name == "command":
         return str(value)
+    if name == "how":
+        return f"{value} join"
     if name == "workers" and isinstance(value, int):
         return count_with_noun(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)

@@ -104,7 +104,7 @@ def test_an_option_is_named_with_its_value() -> None:
         plan_option_text(*each)
         for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))
     ]
-    assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]
+    assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "left join"]
 
 
 def test_times_have_what_tells_them_apart() -> None:
