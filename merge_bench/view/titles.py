@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.analysis.comparable_runs import result_letter
+from merge_bench.analysis.comparable_runs import PARTITION_WRITE_NAMES, PARTITION_WRITES, result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -151,6 +151,8 @@ def plan_option_text(name: str, value: object) -> str:
         return str(value)
     if name == "how":
         return f"{value} join"
+    if name == "stores":
+        return f"{PARTITION_WRITES} {PARTITION_WRITE_NAMES.get(str(value), value)}"
     if name == "workers" and isinstance(value, int):
         return count_with_noun(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)
