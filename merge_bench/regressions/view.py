@@ -116,21 +116,22 @@ def series_label(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def series_title(series: Series, tables: str, other_series: Iterable[tuple[Series, str]]) -> str:
-    """The title of a series: its config, size, tables or command, and values that distinguish it from `other_series`.
+    """The title of a series: config, command or problem, and values that distinguish it from others with the same ones.
 
-    `tables`: the text of its tables of files; each of `other_series` has its own. A series of a command is
-    distinguished only from those of commands, and values of tables only from series of tables with the same text.
+    `tables`: the text of its tables of files; each of `other_series` has its own.
     """
-    alike = [(other, text) for other, text in other_series if ("command" in other) == ("command" in series)]
-    differing = [
-        name
-        for name, value in series.items()
-        if any(other.get(name) != value for other, text in alike if text == tables or not name.startswith(_WORKLOAD))
-    ]
-    values = {**series, _TABLES: tables} if tables else series
-    names = dict.fromkeys(("command", "how", "rows_per_chunk", _TABLES, "workers", *differing))
-    parts = [_series_value_text(name, values[name]) for name in names if name in values and name != "config"]
+    alike = [other for other, text in other_series if _common_values(other, text) == _common_values(series, tables)]
+    differing = [name for name, value in series.items() if any(other.get(name) != value for other in alike)]
+    values = _common_values(series, tables) | {name: series[name] for name in differing}
+    parts = [_series_value_text(name, value) for name, value in values.items() if name != "config"]
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
+
+
+def _common_values(series: Series, tables: str) -> dict[str, str | int | float]:
+    """The values by name that every title has, if the series has them: config, command or problem, and workers."""
+    values = {**series, _TABLES: tables} if tables else series
+    names = ("config", "command", "how", "rows_per_chunk", _TABLES, "workers")
+    return {name: values[name] for name in names if name in values}
 
 
 def _series_value_text(name: str, value: str | float) -> str:
