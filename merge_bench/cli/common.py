@@ -50,6 +50,9 @@ class ParsedValue(click.ParamType[object]):
 PATH = ParsedValue("PATH", parsers.parse_path)
 """The type of every option and argument that names a file or a folder."""
 
+RESULT = ParsedValue("RESULT", parsers.parse_result)
+"""The type of every argument that names a result."""
+
 Decorator = Callable[[Any], Any]
 
 

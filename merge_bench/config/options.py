@@ -7,7 +7,7 @@ files of a folder; functions that parse text take the table that is completed so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -118,7 +118,7 @@ class MeasurementOptions(Options):
     iterations: int | None = value_option(parsers.count_parser(1), None, "N")
     warmup: int = value_option(parsers.count_parser(0), 1, "N")
     launches: int = value_option(parsers.count_parser(1), 1, "N", aliases=("blocks", "repetitions"))
-    extend: str | None = value_option(parsers.parse_path, None, "RESULT", in_config=False)
+    extend: str | None = value_option(parsers.parse_result, None, "RESULT", in_config=False)
     fresh: bool = flag_option(in_config=False)
     wait_for_quiet: float | None = value_option(parsers.parse_positive_duration, None, "DURATION", in_config=False)
     verify: str = choice_option("every|ends|full|off", "ends")
@@ -369,11 +369,8 @@ def read_option_sources(
 ) -> RunOptions:
     """Find the value of each option in the first source that sets it, without checks of combinations or of code."""
     settings = {} if config is None else translate_config(config).options
-    allowed = {variable for option in known_options if option.in_config for variable in option.environment_variables}
-    for variable in settings.values():
-        problem = config_option_problem(variable, known_options)
-        if config is not None and problem is not None and variable.name not in allowed:
-            raise UsageError(f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}")
+    if config is not None:
+        _refuse_wrong_options(config, settings.values(), known_options, command_line_options)
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for option in known_options:
@@ -393,6 +390,35 @@ def read_option_sources(
             values[option.key] = parse_option_text(option.parse, environ[name], f"environment variable {name}")
             sources[option.key] = f"environment {name}"
     return command_line_options.with_sourced_values(values, sources)
+
+
+def _refuse_wrong_options(
+    config: ConfigFile,
+    settings: Iterable[ConfigVariable],
+    known_options: Sequence[Option],
+    command_line_options: RunOptions,
+) -> None:
+    """Raise UsageError with a line for each of the config's ``MERGE_BENCH_…`` variables that is wrong.
+
+    A value that the command line replaces is not looked at.
+    """
+    replaced = {
+        name
+        for option in known_options
+        if option.in_config and option.key in command_line_options.sources
+        for name in option.environment_variables
+    }
+    problems = (
+        (variable, config_option_problem(variable, known_options))
+        for variable in sorted(settings, key=lambda variable: variable.line)
+        if variable.name not in replaced
+    )
+    if lines := [
+        f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}"
+        for variable, problem in problems
+        if problem is not None
+    ]:
+        raise UsageError("\n".join(lines))
 
 
 def _refuse_repeated_option(names: Sequence[str], source_text: str) -> None:

@@ -208,6 +208,20 @@ def parse_path(text: str) -> str:
     return name
 
 
+def find_stored_result(path: str, results_folder: str | None) -> str:
+    """The path of a result: `path`, or if there is no such file, the folder of that name in `results_folder`.
+
+    `results_folder`: None for that of ``MERGE_BENCH_RESULTS``, by default ``results``.
+    """
+    stored = Path(results_folder or os.environ.get("MERGE_BENCH_RESULTS") or "results", path)
+    return str(stored) if Path(path).name == path and not os.path.lexists(path) and stored.is_dir() else path
+
+
+def parse_result(text: str) -> str:
+    """Parse the path of a result, or its name in the results folder; raises ValueError as `parse_path` does."""
+    return find_stored_result(parse_path(text), None)
+
+
 UCX_VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 """The version of a release of UCX."""
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"

@@ -197,3 +197,12 @@ def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> 
     except UsageError as error:
         found = str(error)
     assert isinstance(found, RunOptions | str)
+
+
+def test_all_wrong_options_of_a_config_are_reported(tmp_path: Path) -> None:
+    file = config(tmp_path, "MERGE_BENCH_ENGIN=native\nMERGE_BENCH_WORKERS=2\nMERGE_BENCH_CHUNK=many\n")
+    with pytest.raises(UsageError) as caught:
+        resolve_options(RunOptions(), file, {})
+    first, second = str(caught.value).splitlines()
+    assert f"{file.path}:1: MERGE_BENCH_ENGIN: " in first
+    assert f"{file.path}:3: MERGE_BENCH_CHUNK: 'many' is not a count" in second
