@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, first_core_shortage, launches_started_on_busy_host
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
+from merge_bench.command.options import EXEC_KEYS, ExecOptions
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import (
     GateNotMet,
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from merge_bench.tune.result import TuningResult
 
 _TUNING_BUDGET = "10m"
-_COMMAND_KEYS = frozenset(
-    ("metric", "preset", "metric_file", "unit", "better", "pick", "expect_status", "check", "timeout", "ucx")
-)
-"""The options of `tune` that say what is measured of a command, and with which UCX."""
 _MOST_MORE_LAUNCHES = 40  # of each config
 LEAST_FOR_INTERVAL = 6
 """The fewest launches with a 95 % interval."""
@@ -46,6 +43,8 @@ _BUSY_SHARE = 0.1  # of a tuning's launches: then noise of a busy host may be wh
 _RUN_KEYS = {option.key for option in OPTIONS} - {"json", "dry_run", "details", "write_result"}
 _TUNE_KEYS = {option.key for option in TUNE_OPTIONS} & _RUN_KEYS
 _CLUSTER_KEYS = {option.key for option in CLUSTER_OPTIONS} & _RUN_KEYS
+_COMMAND_KEYS = {option.key for option in ExecOptions.declared_options()} | (_TUNE_KEYS & {*EXEC_KEYS})
+"""The options that `exec` and `tune -- COMMAND` have in common."""
 _QUIETLY = ", on a quiet host"
 _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -274,7 +273,7 @@ def _next_step_after_winner(
 
 def _measure_tuned_command_step(campaign: Campaign, config_path: Path, old_options: GivenOptions) -> SuggestedCommand:
     """The command that measures a command with the config that a tuning found for it."""
-    kept = _pick_options(old_options, _COMMAND_KEYS)
+    kept = _pick_options(old_options, _COMMAND_KEYS - {"fresh", "lanes"})
     words = () if campaign.command is None else tuple(campaign.command.argv)
     does = "measures the command with the config that was found"
     return SuggestedCommand(("exec",), does, {"config": str(config_path), **kept}, command_words=words)
