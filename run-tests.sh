@@ -72,36 +72,41 @@ check() {
     echo "== $1"
     "${@:2}" || failed+=("$1")
 }
-# The types are checked beside the tests, and what is found is shown after them.
-types=$(mktemp)
-trap 'rm -f "$types"' EXIT
-"$bin/python" -m mypy >"$types" 2>&1 &
-mypy=$!
+# check_beside_tests NAME COMMAND...: the same for checks that take seconds; what they print is shown after the tests.
+printed=$(mktemp -d) names=() processes=()
+trap 'rm -rf "$printed"' EXIT
+check_beside_tests() {
+    "${@:2}" >"$printed/${#names[@]}" 2>&1 &
+    names+=("$1") processes+=($!)
+}
 # Each of the processes side by side would compile the loops of merges for itself.
 "$bin/python" -m tests.helpers.compiled_loops &
 loops=$!
 
+check_beside_tests "mypy" "$bin/python" -m mypy
 check "ruff check" "$bin/python" -m ruff check .
 check "ruff format" "$bin/python" -m ruff format --check .
-check "import contracts" "$bin/lint-imports" --no-logo --no-cache
+check_beside_tests "import contracts" "$bin/lint-imports" --no-logo --no-cache
 if type -P shellcheck >/dev/null; then
     mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
-    check "shellcheck" shellcheck -x "${scripts[@]}"
+    check_beside_tests "shellcheck" shellcheck -x "${scripts[@]}"
 else
     echo "== shellcheck: skipped, it is not installed"
 fi
 
 # Test files run side by side, the longest first; more of them than there are cores, because many tests wait, those of
 # clusters most of all. With --fast little waits, and each process imports all tests first. `-n 0`: one after the other.
-more=$((${fast:-0} ? 1 : 4))
+more=$((${fast:-0} ? 0 : 4))
 side_by_side=$(($(nproc) + more < 8 ? $(nproc) + more : 8))
 status=0
 wait "$loops" || failed+=("compiled loops")
 echo "== tests"
 "$bin/python" -m pytest -n "$side_by_side" --dist loadfile --no-loadscope-reorder "$@" || status=$?
-echo "== mypy"
-wait "$mypy" || failed+=(mypy)
-cat "$types"
+for number in "${!names[@]}"; do
+    echo "== ${names[number]}"
+    wait "${processes[number]}" || failed+=("${names[number]}")
+    cat "$printed/$number"
+done
 
 # The status is pytest's, or 1 where only a check failed; the last line says which.
 if [ "$status" != 0 ]; then failed+=(tests); fi

@@ -161,6 +161,40 @@ def write(path: Path | None, document: Mapping[str, Any] | str) -> None:
             stream.write(text.encode())
 
 
+def stored_table(
+    title: str, place: int, about: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> str:
+    """A table as a file of `results/curated/` in TOML, with the machine, the date, the commit and this command.
+
+    `place`: its position on the page of measurements.
+    """
+
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    def list_of(values: Sequence[str]) -> str:
+        return f"[{', '.join(map(text, values))}]"
+
+    hardware, git = machine.describe_hardware(), git_state()
+    commit = "" if git is None or git.commit is None else git.commit[:8] + (" with local changes" if git.dirty else "")
+    program = Path(sys.argv[0]).stem
+    lines = [
+        f"title = {text(title)}",
+        f"place = {place}",
+        f"command = {text(' '.join(['python -m', f'benchmarks.{program}', *sys.argv[1:]]))}",
+        f"machine = {text(f'{hardware.cpu_model}, {hardware.cores} cores, load average {os.getloadavg()[0]:.1f}')}",
+        f"when = {text(time.strftime('%-d %B %Y', time.gmtime()))}",
+        *([f"commit = {text(commit)}"] if commit else []),
+        f"about = {text(about)}",
+        f"columns = {list_of(columns)}",
+        "rows = [",
+        *(f"    {list_of(row)}," for row in rows),
+        "]",
+        *([f"notes = {list_of(notes)}"] if notes else []),
+    ]
+    return "\n".join(lines)
+
+
 def read(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 

@@ -7,7 +7,7 @@ into a failure that carries the reason. Allowed is only what cannot run there:
 * tests marked `ucx_releases`, where pip finds no releases of UCX;
 * tests marked `soak`, which are not selected at all without `--soak`.
 
-`--fast` leaves out `gpu`, `soak`, `slow` and `cluster`, and tries half of the random examples. `cluster` is
+`--fast` leaves out `gpu`, `soak`, `slow` and `cluster`, and tries a quarter of the random examples. `cluster` is
 checked: a test without that mark fails when it starts a cluster. In the folders of `CLUSTER_FOLDERS` every test has
 it.
 """
@@ -51,7 +51,7 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any-machine", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=12)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("any-machine")
 

@@ -49,6 +49,11 @@ class Bench:
     details: dict[str, dict[str, Any]] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
 
+    @property
+    def next_results_folder(self) -> Path:
+        """The folder of results that the next run will write."""
+        return self.folder / f"{self._count + 1:03d}.results"
+
     def merge(self, *, hosts: Any = None, **chosen: object) -> Ran:
         """One run with these options of `run`; `hosts`: test hosts to run on.
 

@@ -74,12 +74,18 @@ def across(bench: Bench, hosts: Any, *, iterations: int = 5, **chosen: object) -
 def link_values(bench: Bench, ran: Ran, fraction: Target, check: Target) -> dict[str, float]:
     """Fraction of the link limit, and the limit ÷ what `ucx_perftest` found, or the report's reason why it did not run.
 
+    A limit whose measurement was disturbed counts for neither goal: its reason stands in `bench.details`.
+
     Raises
     ------
     RunFailed
         If there is no limit.
     """
     link = ran.document["link"]
+    if link is not None and link["disturbed"] is not None:
+        reason = {NOT_MEASURED: f"the link limit was disturbed: {link['disturbed']}"}
+        bench.details |= {fraction.name: reason, check.name: reason}
+        return {}
     if link is None or link["fraction"] is None:
         raise RunFailed("the link limit was not measured")
     found = {fraction.name: float(link["fraction"])}
@@ -119,11 +125,19 @@ def fast_link(bench: Bench) -> Values:
 
 
 def wall_over_bytes(ran: Ran) -> float:
-    """The median wall ÷ (the bytes of the busiest link ÷ the link limit)."""
-    ratio = aggregate.run_median(ran.campaign.launches, aggregate.wall_to_link_time_ratio)
-    if ratio is None:
+    """The median wall ÷ (the bytes of the busiest link ÷ the link limit).
+
+    Raises
+    ------
+    RunFailed
+        If there is no limit, or its measurement was disturbed.
+    """
+    link = ran.document["link"]
+    if link is not None and link["disturbed"] is not None:
+        raise RunFailed(f"the link limit was disturbed: {link['disturbed']}")
+    if link is None or link["wall_ratio"] is None:
         raise RunFailed("the link limit was not measured")
-    return ratio
+    return float(link["wall_ratio"])
 
 
 def in_one_process(bench: Bench) -> Values:

@@ -27,6 +27,12 @@ PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
 FASTEST = 5
 """The link limit is made of this many rounds of its measurement, the fastest ones."""
 
+EXCEEDED = 1.05
+"""Exchanges that are faster than a link limit by more than this factor show that its measurement was disturbed.
+
+The limit and the exchanges are measured seconds apart, so that they differ by a few percent without any disturbance.
+"""
+
 UNVERIFIED = "UNVERIFIED"
 NOT_BY_US = "merge_bench did not verify this imported result"
 
@@ -255,6 +261,11 @@ def fastest_worker_bandwidth(launch: Launch, iteration: IterationLine) -> float 
 
 
 def in_flight_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bytes per second while transfers are in flight, as `in_flight_rate`."""
+    return in_flight_rate(iteration)
+
+
+def in_flight_rate(iteration: IterationLine) -> float | None:
     """Bytes per second while transfers are in flight: Σ bytes ÷ Σ seconds in flight, over the workers."""
     sent, seconds = 0, 0.0
     for worker in iteration.workers:
@@ -314,6 +325,71 @@ def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
 
 
+def core_share(worker: WorkerIteration) -> float | None:
+    """The share of one core that a worker had while it computed: processor seconds ÷ seconds of partition and join.
+
+    These phases only compute, so a worker that has its core uses about a second of it in each second. The exchange is
+    left out, because a worker that waits long for others sleeps between its polls. At most 1: what several threads use
+    does not show whether each had a core. Without ``phases_cpu_seconds`` (phases overlap, or older records) all
+    processor seconds of the iteration count, so that the share is an upper bound. ``None``: not measured.
+    """
+    parts = _computing_seconds(worker)
+    seconds = sum(wall for wall, _ in parts)
+    return min(1.0, sum(cpu for _, cpu in parts) / seconds) if seconds > 0 else None
+
+
+def _computing_seconds(worker: WorkerIteration) -> list[tuple[float, float]]:
+    """The seconds and processor seconds of partition and of join, or of both together; [] if not measured."""
+    wall, cpu = worker.phases_seconds, worker.phases_cpu_seconds
+    if wall is None or wall.partition is None or wall.join is None:
+        return []
+    if cpu is not None and cpu.partition is not None and cpu.join is not None:
+        return [(wall.partition, cpu.partition), (wall.join, cpu.join)]
+    return [] if worker.cpu_seconds is None else [(wall.partition + wall.join, worker.cpu_seconds)]
+
+
+def core_shares(launches: Sequence[Launch]) -> dict[int, float]:
+    """The share of its core that each rank had over all timed iterations, as `core_share` of their sums, by rank."""
+    seconds: dict[int, list[tuple[float, float]]] = {}
+    for launch in launches:
+        for iteration in launch.timed_iterations:
+            for worker in iteration.workers:
+                seconds.setdefault(worker.rank, []).extend(_computing_seconds(worker))
+    sums = {rank: (sum(wall for wall, _ in parts), sum(cpu for _, cpu in parts)) for rank, parts in seconds.items()}
+    return {rank: min(1.0, cpu / wall) for rank, (wall, cpu) in sorted(sums.items()) if wall > 0}
+
+
+def least_core_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """The `core_share` of the worker that had least of its core in an iteration."""
+    return min((share for worker in iteration.workers if (share := core_share(worker)) is not None), default=None)
+
+
+def off_core_cost(launch: Launch, iteration: IterationLine) -> float | None:
+    """The least share of the wall-clock time of an iteration that workers lost because they did not run on their cores.
+
+    All workers wait for the slowest one in partition (no exchange ends before) and in join, so an iteration takes at
+    least P + J, the greatest seconds of each over the workers. With its core all the time, each worker w would need its
+    processor seconds p_w and j_w alone, and the phases max p_w and max j_w. So P + J − max p_w − max j_w is lost. What
+    the exchange lost is not known, so this is a lower bound. ``None``: not measured.
+    """
+    by_worker = [parts for worker in iteration.workers if (parts := _computing_seconds(worker))]
+    if not by_worker or iteration.wall_seconds <= 0 or len({len(parts) for parts in by_worker}) > 1:
+        return None
+    lost = 0.0
+    for phase in zip(*by_worker, strict=True):
+        lost += max(wall for wall, _ in phase) - max(min(wall, cpu) for wall, cpu in phase)
+    return lost / iteration.wall_seconds
+
+
+def one_row_merge_seconds(launches: Sequence[Launch]) -> float | None:
+    """Seconds of a merge of one row of each frame per worker: median of a launch's merges, median over launches."""
+    by_launch = []
+    for launch in launches:
+        workers = [each.one_row_merge_seconds for each in launch.memory.workers] if launch.memory is not None else []
+        by_launch.append(median_or_none(map(max, zip(*workers, strict=False))))
+    return median_or_none(by_launch)
+
+
 def worker_memory_copy_rate(memory: WorkerMemory) -> float | None:
     """Bytes per second that a worker read and wrote in its fastest round of copying memory; ``None``: not measured."""
     fastest_seconds = min(memory.copy_seconds, default=0.0)
@@ -362,9 +438,41 @@ def link_limit_of_rounds(sent_bytes: Sequence[int], round_seconds: Sequence[Sequ
     Bytes and seconds are summed over the workers, so the limit is the rate of a worker on average, comparable with
     `in_flight_bandwidth`. None if nothing was sent (one worker) or no round was made.
     """
+    rates = _link_round_rates(sent_bytes, round_seconds)[-FASTEST:]
+    return median(rates) if rates else None
+
+
+def _link_round_rates(sent_bytes: Sequence[int], round_seconds: Sequence[Sequence[float]]) -> list[float]:
+    """The bytes per second of each round of the link measurement, the slowest first; [] if nothing was sent."""
     total = sum(sent_bytes)
-    rates = sorted(total / sum(seconds) for seconds in round_seconds if sum(seconds) > 0)[-FASTEST:]
-    return median(rates) if rates and total > 0 else None
+    return sorted(total / sum(seconds) for seconds in round_seconds if sum(seconds) > 0) if total > 0 else []
+
+
+def exchange_to_limit_ratio(
+    exchange_rates: Sequence[float], sent_bytes: Sequence[int], round_seconds: Sequence[Sequence[float]]
+) -> float | None:
+    """The rate that as large a share of the exchanges reached as rounds reached the link limit, ÷ that limit.
+
+    `exchange_rates`: `in_flight_rate` of each iteration; `sent_bytes`, `round_seconds`: as of `link_limit_of_rounds`.
+    The limit is the rate of the third fastest of n rounds (the median of the five fastest): a share 3/n of the rounds
+    reaches it. An exchange sends the same messages and may wait besides; so, without a disturbance, at most this share
+    of the exchanges reaches the limit, and the ratio is at most 1 but for noise. It is the k-th fastest of m exchanges,
+    k = ⌈3m/n⌉ and at most the median, that is compared, so that many iterations beside few rounds do not exceed the
+    limit by their number. None if there are no exchanges or no rounds.
+    """
+    limit = link_limit_of_rounds(sent_bytes, round_seconds)
+    if limit is None or not exchange_rates:
+        return None
+    rounds, exchanges = len(_link_round_rates(sent_bytes, round_seconds)), len(exchange_rates)
+    counted = (min(rounds, FASTEST) + 1) // 2
+    place = min(-(-counted * exchanges // rounds), (exchanges + 1) // 2)
+    return sorted(exchange_rates, reverse=True)[place - 1] / limit
+
+
+def exchange_above_limit(launch: Launch) -> float | None:
+    """The `exchange_to_limit_ratio` of one launch; ``None`` without a link limit or exchanges."""
+    rates = [rate for each in launch.timed_iterations if (rate := in_flight_rate(each)) is not None]
+    return None if launch.link is None else exchange_to_limit_ratio(rates, launch.link.bytes, launch.link.rounds)
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:

@@ -3,10 +3,12 @@
 The first that applies, in this order:
 
 1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
+   ``host``: a worker did not have its core while it computed, by its processor time (`diagnostics.find_core_loss`).
    ``busy-host``: other processes kept the cores busy as most launches began, or as one did in which one rank is slow.
-2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
-3. With overlapping phases ``link`` or ``cores``, by `limit_of_overlapping_phases`.
-4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
+2. ``fixed-costs``: a merge of one row per worker takes at least `MOSTLY` of the wall-clock time, in the same launch.
+3. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
+4. With overlapping phases ``link`` or ``cores``, by `limit_of_overlapping_phases`.
+5. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
    reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
 
 Where a table has fewer row groups than there are workers, the reason begins with that: it is why the others wait.
@@ -32,11 +34,14 @@ from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
+from merge_bench.records.schema import HostLoad, IterationLine, ProbeLine, WorkerIteration
 from merge_bench.units import count_with_noun, format_rate, format_seconds
 
-GAIN = 0.1
-"""A rank is named as the limit if it costs the other ranks at least this share of the wall-clock time."""
+MOSTLY = 0.5
+"""Fixed costs limit a merge if one of a single row takes at least this share of its wall-clock time."""
+
+MOST_NAMED = 3
+"""The most ranks that are named as those without their cores."""
 
 NEAR_WIRE = 1.1
 """The link limits a merge that takes at most this many times as long as its bytes need on the link."""
@@ -66,18 +71,23 @@ def find_bottleneck(
     crowd = diagnostics.first_core_shortage(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.cores_text}")
-    limit = max(
+    loads = diagnostics.busy_host_load_by_launch(launches)
+    busy = max(loads.values(), key=lambda load: load.busy, default=None)
+    loss = diagnostics.find_core_loss(run.plan, launches)
+    if loss is not None:
+        return _bottleneck_of_host(loss, workers, busy)
+    limit = _fixed_cost_bottleneck(launches, wall) or max(
         _bottlenecks_of_ranks(launches, workers, phase_shares, wall), key=lambda limit: limit.share or 0.0, default=None
     )
-    if limit is not None:
-        cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"
+    if limit is not None and limit.rank is not None:
+        cost = f"that costs at least {limit.share or 0.0:.0%} of the wall-clock time"
         limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
+    elif limit is not None:
+        pass
     elif run.plan.pipeline:
         limit = _bottleneck_of_overlapping_phases(launches, phase_shares, link)
     else:
         limit = _bottleneck_of_separate_phases(launches, phase_shares, link, memory_rates)
-    loads = diagnostics.busy_host_load_by_launch(launches)
-    busy = max(loads.values(), key=lambda load: load.busy, default=None)
     often = 2 * len(loads) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
         kept = diagnostics.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
@@ -86,6 +96,33 @@ def find_bottleneck(
     few = _few_row_groups_text(run.plan)
     even = limit.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
     return msgspec.structs.replace(limit, because=f"{few}; {limit.because}") if few and not even else limit
+
+
+def _bottleneck_of_host(
+    loss: diagnostics.CoreLoss, workers: Sequence[WorkerFigures], busy: HostLoad | None
+) -> Bottleneck:
+    """The host as the limit, because workers did not have their cores; `busy`: the load as launches began, if any."""
+    hosts, ranks = {worker.rank: worker.host for worker in workers}, loss.ranks
+    shares = [f"rank {rank} ({hosts.get(rank, '?')}) had {loss.shares[rank]:.2f}" for rank in ranks[:MOST_NAMED]]
+    if ranks:
+        more = f", and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+        had = f"{', '.join(shares)}{more} of {'its core' if len(ranks) == 1 else 'their cores'}"
+    else:
+        had = f"in most iterations a rank had at most {loss.least:.2f} of its core"
+    because = f"{had}; that costs at least {loss.cost:.0%} of the wall-clock time"
+    if busy is not None:
+        because += f"; others kept {busy.busy:.1f} of {busy.cores} cores busy as launches began"
+    return Bottleneck(what="host", share=loss.cost, rank=ranks[0] if len(ranks) == 1 else None, because=because)
+
+
+def _fixed_cost_bottleneck(launches: Sequence[Launch], wall_seconds: float) -> Bottleneck | None:
+    """Fixed costs as the limit, if a merge of one row per worker takes at least `MOSTLY` of the wall-clock time."""
+    fixed = aggregate.one_row_merge_seconds(launches)
+    if fixed is None or fixed < MOSTLY * wall_seconds:
+        return None
+    share = min(1.0, fixed / wall_seconds)
+    because = f"a merge of one row takes {format_seconds(fixed)}, {share:.0%} of the wall-clock time; use more rows"
+    return Bottleneck(what="fixed-costs", share=share, because=because)
 
 
 def _few_row_groups_text(plan: RecordedPlan) -> str:
@@ -113,11 +150,14 @@ def _bottlenecks_of_ranks(
 ) -> Iterator[Bottleneck]:
     """Yield a bottleneck for each rank whose slow link, many rows or slow phase costs the others time.
 
-    That is at least the share `GAIN` of the wall-clock time. `phase_shares`: of that time, by phase.
+    That is at least the share `diagnostics.GAIN` of the wall-clock time. `phase_shares`: of that time, by phase.
     """
     hosts = {worker.rank: worker.host for worker in workers}
     slow = diagnostics.rank_with_slow_link(launches, workers)
-    if slow is not None and (cost := phase_shares.get("exchange", 0.0) * (1 - 1 / slow.slowdown_factor)) >= GAIN:
+    if (
+        slow is not None
+        and (cost := phase_shares.get("exchange", 0.0) * (1 - 1 / slow.slowdown_factor)) >= diagnostics.GAIN
+    ):
         yield Bottleneck(
             what="slow-link",
             share=cost,
@@ -128,7 +168,7 @@ def _bottlenecks_of_ranks(
     for over in diagnostics.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(phase_shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
-        if cost >= GAIN:
+        if cost >= diagnostics.GAIN:
             has, rows = ("receives", "rows") if over.what == "received" else ("produces", "result rows")
             yield Bottleneck(
                 what="overload",
@@ -138,7 +178,7 @@ def _bottlenecks_of_ranks(
                 " ranks on average",
             )
     late = diagnostics.straggling_rank(workers)
-    if late is not None and (cost := late.excess / wall_seconds) >= GAIN:
+    if late is not None and (cost := late.excess / wall_seconds) >= diagnostics.GAIN:
         yield Bottleneck(
             what="straggler",
             share=cost,
@@ -169,14 +209,14 @@ def _bottleneck_of_overlapping_phases(
     values = (aggregate.wall_to_link_time_ratio, aggregate.computing_share, aggregate.busy_cores_share)
     ratio, *busy = (aggregate.run_median(launches, value) for value in values)
     limit = limit_of_overlapping_phases(ratio, *busy)
-    if limit == "link" and ratio is not None and not _exceeds_link_limit(link):
+    if limit == "link" and ratio is not None and (link is None or link.disturbed is None):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if limit == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
     name = max(phase_shares, key=lambda each: phase_shares[each])
-    if _exceeds_link_limit(link):
-        reason = "what was measured as the link limit is none"
+    if link is not None and link.disturbed is not None:
+        reason = f"the link limit is not known: {link.disturbed}"
     elif ratio is None:
         reason = "no link limit was measured"
     else:
@@ -199,16 +239,16 @@ def _bottleneck_of_separate_phases(
         reached = None
         if memory_rates is not None:
             reached = memory_rates.partition_fraction if name == "partition" else memory_rates.join_fraction
-        if reached is None or reached > diagnostics.EXCEEDED:  # then the copy rate is no limit
+        if reached is None or reached > aggregate.EXCEEDED:  # then the copy rate is no limit
             pass
         elif reached >= NEAR_LIMIT:
             what, because = "memory", f"the {name} is {takes}, at {reached:.0%} of memory's copy rate"
         else:
-            because = f"{takes}, at {reached:.0%} of memory's copy rate, so memory's bandwidth is not the limit"
+            because = f"{takes}; a copy of its rows takes at least {reached:.0%} of that"
+    elif link is not None and link.disturbed is not None:
+        because = f"{takes}; the link limit is not known: {link.disturbed}"
     elif link is None or link.fraction is None:
         because = f"{takes}; no link limit was measured"
-    elif _exceeds_link_limit(link):
-        because = f"{takes}, at > 100% of what was measured as the link limit"
     elif link.fraction >= NEAR_LIMIT:
         what, because = "link", f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
     else:
@@ -225,11 +265,6 @@ def _exchange_in_flight_share(launch: Launch, iteration: IterationLine) -> float
     if worker is None or not seconds or worker.flight_seconds is None:
         return None
     return worker.flight_seconds.union / seconds
-
-
-def _exceeds_link_limit(link: LinkUtilization | None) -> bool:
-    """Whether the exchange was faster than the measured link limit, which is then no limit."""
-    return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
 
 
 ALL_TO_ALL, _TEST = "all-to-all", "ucx_alltoall"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import msgspec
@@ -25,6 +25,7 @@ from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.units import count_with_noun, format_rate, format_seconds, plural_noun
 
@@ -39,6 +40,12 @@ SLOWER = 1.2
 
 OF_WALL = 0.05
 """...and that costs it at least this share of the time that a worker usually needs."""
+
+GAIN = 0.1
+"""A rank, or the host, is named as the limit if it costs at least this share of the wall-clock time."""
+
+LEAST_CORE_SHARE = 0.8
+"""A worker that computes for a second has its core if it uses at least so many seconds of it (measured: 0.86 to 1)."""
 
 SLOW_LINK = 2.0
 """A rank's link is slow if the others exchange this many times as fast among each other as with it."""
@@ -77,7 +84,7 @@ class RankOverload:
 class Straggler:
     """The rank that delays the other ranks most: it takes ``seconds`` for ``phase``, where their median is ``others``.
 
-    ``excess``: the seconds by which the rank holds the others up.
+    ``excess``: the seconds by which the rank holds the others up, over all phases.
     """
 
     rank: int
@@ -164,6 +171,12 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
 
     A rank with a slow partition makes the other ranks wait in their exchange, which then looks slow. So time in the
     exchange counts only as far as the rank also ends its exchange later than the others do.
+
+    The cost of a rank is what an iteration would save, were the rank in each phase as the median of the others. An
+    iteration takes P + X + J: P until the slowest rank has partitioned, since no rank has all its rows before; X until
+    that rank ends its exchange; J its join. With P', X', J' of the others the difference is the sum of the excesses
+    P − P', X − X' and J − J', each where it is positive. Of X only the lateness of the rank counts: how much faster all
+    would exchange without it is not known. So the cost is a lower bound.
     """
     if len(phase_seconds_by_rank) < 2:
         return None
@@ -172,15 +185,19 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     )
     exchanged = medians_of_other_ranks({rank: own.exchange_end_seconds for rank, own in phase_seconds_by_rank.items()})
     stragglers: list[Straggler] = []
+    costs: dict[int, float] = dict.fromkeys(phase_seconds_by_rank, 0.0)
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in phase_seconds_by_rank.items()}
         for rank, middle in medians_of_other_ranks(own_seconds).items():
             seconds = own_seconds[rank]
             late = phase_seconds_by_rank[rank].exchange_end_seconds - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
+            hidden = phase_seconds_by_rank[rank].join_overlap if phase == "join" else 0.0
+            costs[rank] += max(0.0, excess - hidden)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
-    return max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
+    slowest = max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
+    return None if slowest is None else replace(slowest, excess=max(slowest.excess, costs[slowest.rank]))
 
 
 def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
@@ -220,7 +237,6 @@ BUSY = "other processes keep {}, so times are longer and vary more"
 REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
 MOST_NAMED = 6
 """The most launches that a warning about busy hosts names."""
-EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
 UNVERIFIED = "unverified"
 """The code of the warning that no check was made."""
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
@@ -401,13 +417,55 @@ def _slow_link_warnings(
 
 def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[WarningMessage]:
     """A warning if the exchange was faster than the measured link limit, which is then no limit."""
-    fraction = aggregate.run_median(launches, aggregate.link_limit_fraction)
-    if fraction is not None and fraction > EXCEEDED:
+    if launches_with_undisturbed_limit(launches):
+        return
+    ratio = aggregate.median_or_none(map(aggregate.exchange_above_limit, launches))
+    if ratio is not None and ratio > aggregate.EXCEEDED:
         yield WarningMessage(
             "limit-exceeded",
-            f"the exchange ran at {fraction:.0%} of the link limit, so what was measured is no limit",
+            f"exchanges ran at {ratio:.0%} of the link limit, so the measurement of the limit was disturbed",
             "run again on a quiet machine, with --link-rounds 100",
         )
+
+
+def launches_with_undisturbed_limit(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches with a link limit that no exchange of theirs exceeds by more than noise."""
+    ratios = ((launch, aggregate.exchange_above_limit(launch)) for launch in launches if launch.link is not None)
+    return [launch for launch, ratio in ratios if ratio is None or ratio <= aggregate.EXCEEDED]
+
+
+@dataclass(frozen=True)
+class CoreLoss:
+    """How much of their cores the workers had in the timed iterations, where one of them had too little.
+
+    `shares`: of each rank, its processor seconds ÷ seconds of partition and join, over all iterations. `least`: the
+    share of the rank with least in an iteration, `cost`: the share of the wall-clock time that this cost at least; both
+    are medians.
+    """
+
+    shares: Mapping[int, float]
+    least: float
+    cost: float
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that had too little of their cores over all iterations, the one with least first."""
+        few = [rank for rank, share in self.shares.items() if share < LEAST_CORE_SHARE]
+        return sorted(few, key=lambda rank: (self.shares[rank], rank))
+
+
+def find_core_loss(plan: RecordedPlan, launches: Sequence[Launch]) -> CoreLoss | None:
+    """How much of their cores the workers had, if in most iterations one had less than `LEAST_CORE_SHARE`, else None.
+
+    Only if that costs at least `GAIN` of the wall-clock time, and not of engines on GPUs, whose workers wait for these.
+    """
+    if any(engine.device_memory for engine in engine_descriptions() if engine.name == plan.engine):
+        return None
+    least = aggregate.run_median(launches, aggregate.least_core_share)
+    cost = aggregate.run_median(launches, aggregate.off_core_cost)
+    if least is None or cost is None or least >= LEAST_CORE_SHARE or cost < GAIN:
+        return None
+    return CoreLoss(aggregate.core_shares(launches), least, cost)
 
 
 def _rank_warnings(

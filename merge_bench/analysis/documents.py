@@ -14,7 +14,7 @@ import msgspec
 
 from merge_bench.config.check import SettingsConflict, VariableState
 from merge_bench.errors import WarningMessage
-from merge_bench.host.doctor import Finding
+from merge_bench.host.description import Finding
 from merge_bench.host.pinning import WorkerBinding
 from merge_bench.records.schema import (
     SCHEMA,
@@ -176,7 +176,11 @@ class BandwidthSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkUtilization(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured link limit, and the share of it that the merge's exchange reached."""
+    """The measured link limit, and the share of it that the merge's exchange reached.
+
+    `disturbed`: why no share is known, because what was measured is no limit; null if it is one. Of several launches,
+    those with a limit that was not disturbed count.
+    """
 
     limit_bytes_per_second: float
     fraction: float | None
@@ -186,6 +190,7 @@ class LinkUtilization(msgspec.Struct, frozen=True, kw_only=True):
     transports: list[str]
     bytes_per_second: float | None = None
     silent_ranks: list[int] = []
+    disturbed: str | None = None
 
 
 class MemoryCopyRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,14 +202,26 @@ class MemoryCopyRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Limit: TypeAlias = Literal[
-    "cores", "busy-host", "slow-link", "overload", "straggler", "link", "memory", "partition", "exchange", "join"
+    "cores",
+    "host",
+    "busy-host",
+    "fixed-costs",
+    "slow-link",
+    "overload",
+    "straggler",
+    "link",
+    "memory",
+    "partition",
+    "exchange",
+    "join",
 ]
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """What limits a merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
-    `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
+    `share`: of the wall-clock time, what the phase or the fixed costs take, or what `rank` or the host costs at least;
+    null if unknown.
     """
 
     what: Limit

@@ -12,7 +12,7 @@ import msgspec
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
 from merge_bench.analysis.aggregate import VerificationState, verification_state
 from merge_bench.analysis.compare import Metric, metrics_of_command
-from merge_bench.analysis.diagnostics import first_core_shortage
+from merge_bench.analysis.diagnostics import find_core_loss, first_core_shortage, launches_with_undisturbed_limit
 from merge_bench.analysis.energy import merge_energy
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -144,18 +144,27 @@ def _summarize_metric(
 def _link_utilization(
     run: Run, launches: Sequence[Launch], lanes: Sequence[documents.PairTransports]
 ) -> documents.LinkUtilization | None:
-    limit = aggregate.link_limit(launches)
+    undisturbed = launches_with_undisturbed_limit(launches)
+    counted = undisturbed or launches
+    limit = aggregate.link_limit(counted)
     if limit is None:
         return None
+    disturbed = None
+    if not undisturbed:
+        ratio = aggregate.median_or_none(map(aggregate.exchange_above_limit, counted)) or 0.0
+        disturbed = f"exchanges ran {ratio:.1f} × as fast"
+    elif find_core_loss(run.plan, launches) is not None:
+        disturbed = "the workers did not have their cores"
     return documents.LinkUtilization(
         limit_bytes_per_second=limit,
-        fraction=aggregate.run_median(launches, aggregate.link_limit_fraction),
-        check_bytes_per_second=aggregate.perftest_link_limit(launches),
-        not_checked=aggregate.why_link_limit_not_checked(run, launches),
-        wall_ratio=aggregate.run_median(launches, aggregate.wall_to_link_time_ratio),
+        fraction=None if disturbed else aggregate.run_median(counted, aggregate.link_limit_fraction),
+        check_bytes_per_second=aggregate.perftest_link_limit(counted),
+        not_checked=aggregate.why_link_limit_not_checked(run, counted),
+        wall_ratio=None if disturbed else aggregate.run_median(counted, aggregate.wall_to_link_time_ratio),
         transports=sorted({transport for lane in lanes for transport in lane.transports}),
         bytes_per_second=aggregate.run_median(launches, aggregate.in_flight_bandwidth),
         silent_ranks=sorted(rank for rank, sent in aggregate.sent_bytes_by_rank(launches).items() if not sent),
+        disturbed=disturbed,
     )
 
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Client
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST
 from merge_bench.campaign import ProgressDisplay
 from merge_bench.campaign.planned_launches import PlannedLaunch
-from merge_bench.cluster import dask_scheduler_functions, scheduler_client
+from merge_bench.cluster import dask_scheduler_functions, scheduler_client, signals
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
 from merge_bench.errors import LaunchFailed, MergeBenchError, WarningMessage, print_warning
 from merge_bench.host import other_load
-from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemoryUsage, pool_bytes_per_worker
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_memory_fits
 from merge_bench.records.schema import Cluster, HostLoad, LanesLine, LaunchLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from merge_bench.merge import worker
 
 
 class Session:
@@ -46,7 +49,8 @@ class Session:
         self._workers: WorkerStepRunner | None = None
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
-        self._began = time.monotonic()
+        self._began = self._part_began = time.monotonic()
+        self._startup_parts: dict[str, float] = {}
 
     @property
     def workers(self) -> WorkerStepRunner:
@@ -76,10 +80,16 @@ class Session:
             print_warning(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
+        self.end_startup_part("processes")
+        with signals.defer_interruption():  # these imports take half a second, in which the processes start
+            scheduler_client.import_dask()
+            from merge_bench.merge import worker  # noqa: F401
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
+        self.end_startup_part("scheduler")
         self.progress.show_phase("waiting for workers")
         self._wait_for_workers(up_by)
+        self.end_startup_part("workers")
         self.progress.show_phase("loading libraries")
         if load_merge_libraries and self.plan.data_plane.workers_exchange_rows:
             exchange = self.plan.exchange
@@ -98,6 +108,7 @@ class Session:
             other = look()
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
+        self.end_startup_part("libraries")
 
     def find_process_failure(self, error: Exception) -> MergeBenchError | None:
         """Return the failure of the process whose end caused an `error` that Dask raised; None if no process ended."""
@@ -137,6 +148,8 @@ class Session:
 
         `ucx_addresses`: the UCX address of each rank. The settings of each worker's UCX are added to its description.
         """
+        from merge_bench.merge import worker
+
         connected: list[worker.ConnectionReport] = self.workers.run_on_all_workers(worker.connect_peers, ucx_addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
@@ -147,6 +160,12 @@ class Session:
     def record_warning(self, caution: WarningMessage) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.from_caution(caution, self.launch))
+
+    def end_startup_part(self, name: str) -> None:
+        """Note for the launch line the seconds since the previous part of the start ended."""
+        now = time.monotonic()
+        self._startup_parts[name] = now - self._part_began
+        self._part_began = now
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
         """Write the launch line to the records, after which the campaign's folder can be read as a result.
@@ -163,6 +182,7 @@ class Session:
             data_bytes=data_bytes,
             rows=rows,
             startup_seconds=time.monotonic() - self._began,
+            startup_parts=self._startup_parts,
             other_load=self._other_load,
         )
         self.writer.write(line)
@@ -178,6 +198,8 @@ class Session:
 
     def _wait_for_workers(self, deadline: float) -> None:
         """Wait until all workers have connected, give them ranks, and install the plugin that merges on them."""
+        from merge_bench.merge import worker
+
         calls = self.workers
         calls.watch.start_watching([])
         places = scheduler_client.wait_for_workers(
@@ -207,6 +229,8 @@ class Session:
 
     def _load_worker_libraries(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
+        from merge_bench.merge import worker
+
         calls = self.workers
         facts = calls.run_on_all_workers(worker.describe_process, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [
@@ -251,6 +275,8 @@ def check_data_fits_in_memory(plan: Plan, workers: Sequence[Worker]) -> None:
 
 def set_up_gpu_memory_pools(workers: WorkerStepRunner, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
+    from merge_bench.merge import worker
+
     workers.run_on_all_workers(
         worker.make_cuda_context
     )  # each context takes some of the memory that the next step looks at

@@ -10,7 +10,6 @@ import msgspec
 
 from merge_bench.campaign.importers import AUTO, ImportedResult, importers, load_format_reader
 from merge_bench.campaign.printed_text import PrintedText
-from merge_bench.campaign.run_campaign import git_state
 from merge_bench.config.files import read_regular_file, replace_file
 from merge_bench.config.installation import __version__
 from merge_bench.errors import RunFailed, UsageError
@@ -79,6 +78,8 @@ def recognise_format(text: PrintedText) -> str:
 def _make_campaign_records(
     result: ImportedResult, file: Path, digest: str, campaign_id: str, argv: Sequence[str]
 ) -> Iterator[s.Record]:
+    from merge_bench.campaign.run_campaign import git_state
+
     name = _replace_undecodable_bytes(file.stem)
     yield s.CampaignLine(
         campaign_id=campaign_id,

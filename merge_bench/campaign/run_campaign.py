@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -40,6 +40,9 @@ from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import CampaignEndLine, CampaignLine, FailureLine, GitState, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import count_with_noun, format_count, format_duration
+
+if TYPE_CHECKING:
+    from merge_bench.campaign.cluster_session import Session
 
 IN_A_ROW = 3
 """The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
@@ -308,9 +311,13 @@ def launch_merge(
     planned_launch: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch_index: int
 ) -> int:
     """Make one launch of a cluster, with its merges and other measurements; returns the exit status."""
-    from merge_bench.campaign.measure_launch import measure_launch
 
-    return make_launch(planned_launch, writer, progress, launch_index, measure_launch)
+    def measure(session: Session) -> None:
+        from merge_bench.campaign.measure_launch import measure_launch
+
+        measure_launch(session)
+
+    return make_launch(planned_launch, writer, progress, launch_index, measure)
 
 
 def warn_if_host_busy(

@@ -1,20 +1,20 @@
 """The command line: the group of all commands, and how an error becomes a sentence and an exit status.
 
 A command turns options into a call and returns the exit status, None for 0. It has no logic and imports slow libraries
-inside its function.
+inside its function. Only the file of the command that runs is imported.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from collections.abc import Iterator, MutableMapping
 from typing import NoReturn
 
 import click
 
-from merge_bench.cli import bisect, exec, probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, FullHelpGroup
-from merge_bench.cluster.scheduler_client import unreadable_dask_config_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, convert_system_error, print_message
 from merge_bench.view.streams import flush_standard_output, send_native_output_to_stderr
@@ -22,29 +22,55 @@ from merge_bench.view.streams import flush_standard_output, send_native_output_t
 _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
 
-COMMANDS: tuple[click.Command, ...] = (
-    run.run,
-    run.check_config_file,
-    run.list_configs,
-    run.submit_batch_job,
-    run.show_transports,
-    run.examine_hosts,
-    results.list_results,
-    results.show_result,
-    results.compare_results,
-    results.show_history,
-    results.predict_merge,
-    results.import_output,
-    results.export_results,
-    results.write_html_report,
-    results.serve_dashboard,
-    service.serve,
-    service.job_commands,
-    tune.tune,
-    probe.probe_commands,
-    exec.measure_command,
-    bisect.bisect_releases,
-)
+_FUNCTIONS = {
+    "run": "run.run",
+    "check": "run.check_config_file",
+    "configs": "run.list_configs",
+    "submit": "run.submit_batch_job",
+    "transports": "run.show_transports",
+    "doctor": "run.examine_hosts",
+    "results": "results.list_results",
+    "show": "results.show_result",
+    "compare": "results.compare_results",
+    "history": "results.show_history",
+    "predict": "results.predict_merge",
+    "import": "results.import_output",
+    "export": "results.export_results",
+    "report": "results.write_html_report",
+    "dashboard": "results.serve_dashboard",
+    "serve": "service.serve",
+    "jobs": "service.job_commands",
+    "tune": "tune.tune",
+    "probe": "probe.probe_commands",
+    "exec": "exec.measure_command",
+    "bisect": "bisect.bisect_releases",
+}
+"""File and function of each command, by its name."""
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands by name; the file of a command is imported when the command is looked up."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._imported:
+            module, _, function = _FUNCTIONS[name].partition(".")
+            self._imported[name] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+        return self._imported[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._imported[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FUNCTIONS)
+
+    def __len__(self) -> int:
+        return len(_FUNCTIONS)
 
 
 class _CommandGroup(FullHelpGroup):
@@ -70,13 +96,15 @@ class _CommandGroup(FullHelpGroup):
         except OSError as error:
             _exit_with(convert_system_error(error))
         except ValueError as error:
+            from merge_bench.cluster.scheduler_client import unreadable_dask_config_text
+
             if (sentence := unreadable_dask_config_text(error)) is None:
                 raise
             _exit_with(UsageError(sentence))
         ctx.exit(status or 0)
 
 
-@click.group(name="merge-bench", cls=_CommandGroup, commands=COMMANDS, context_settings=CONTEXT)
+@click.group(name="merge-bench", cls=_CommandGroup, commands=_Commands(), context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="merge_bench")
 def cli() -> None:
     """Measures, explains and tunes distributed dataframe merges over UCX.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.campaign import add_allowed_values
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
@@ -82,11 +81,15 @@ def add_options(
 
         return call_with_options
 
-    return combine_decorators(*(_make_click_option(add_allowed_values(option)) for option in options), gather_options)
+    return combine_decorators(*map(_make_click_option, options), gather_options)
 
 
 def _make_click_option(option: Option) -> Decorator:
     """Make the click option for an option of a table."""
+    if not option.help:  # its values are the members of a registry, which has its help
+        from merge_bench.campaign import add_allowed_values
+
+        option = add_allowed_values(option)
     names = (*(f"--{key.replace('_', '-')}" for key in option.key_and_aliases), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"

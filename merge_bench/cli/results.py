@@ -196,8 +196,8 @@ def _show_document(
 @common.text_option(
     "--what-if",
     "NAME=4x[,...]",
-    "Forecast with changes, such as nic=4x (links four times as fast), overlap=0.9 or gpu=h200. docs/predict.md lists"
-    " all.",
+    "Forecast with changes, such as nic=4x (links four times as fast), cores=64 (of a host), overlap=0.9 or gpu=h200."
+    " docs/predict.md lists all.",
     multiple=True,
 )
 @common.text_option(

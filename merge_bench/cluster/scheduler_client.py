@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import site
 import sys
 import threading
 import time
@@ -294,31 +295,52 @@ def _call_on_workers(
         raise UsageError(f"the workers of the cluster at {cluster_text} do not answer: {problem}") from error
 
 
+_redirections: list[Callable[[], None]] = []
+"""What redirects the loggers that exist by now, while `redirect_library_output` does so."""
+
+
+def import_dask() -> None:
+    """Import Dask's client, and redirect its loggers, which it sets up when it is first imported."""
+    import distributed  # noqa: F401
+
+    for redirect_loggers in _redirections:
+        redirect_loggers()
+
+
 @contextlib.contextmanager
 def redirect_library_output(log_file: Path) -> Iterator[None]:
     """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log_file`.
 
-    UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that do not fit
-    on a full disk are lost. Objects that a closed client leaves behind are freed before the block ends: asyncio then
-    logs errors that no code has handled, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
+    Within the block Dask's client is imported by `import_dask`. UCX prints its warnings on file descriptor 1 directly,
+    so that `sys.stdout` never gets them. Lines that do not fit on a full disk are lost. Objects that a closed client
+    leaves behind are freed before the block ends: asyncio then logs errors that no code has handled, such as the
+    ``TimeoutError: Timeout`` of a wait that the closing cut short.
     """
-    import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
-
-    dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *dask_loggers)]
-    before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
     file = open(log_file, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    handlers: list[logging.Handler] = [_SilentLogHandler(file)]
+    before: dict[str, tuple[bool, list[logging.Handler]]] = {}
+
+    def redirect_loggers() -> None:
+        dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+        for name in ("distributed", "tornado", "asyncio", *dask_loggers):
+            logger = logging.getLogger(name)
+            if logger.handlers != handlers:
+                before[name] = logger.propagate, list(logger.handlers)
+            logger.propagate, logger.handlers = False, list(handlers)
+
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:
         os.dup2(file.fileno(), 1)
-        for logger in loggers:
-            logger.propagate, logger.handlers = False, [_SilentLogHandler(file)]
+        redirect_loggers()
+        _redirections.append(redirect_loggers)
         yield
     finally:
         gc.collect()
-        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
-            logger.propagate, logger.handlers = propagate, handlers
+        _redirections.remove(redirect_loggers)
+        for name, earlier in before.items():
+            logger = logging.getLogger(name)
+            logger.propagate, logger.handlers = earlier
         os.dup2(standard_output, 1)
         os.close(standard_output)
         with contextlib.suppress(OSError):
@@ -357,9 +379,34 @@ def unreadable_dask_config_text(error: ValueError) -> str | None:
 
 def dask_requires_encryption() -> bool:
     """Return whether Dask's configuration allows encrypted connections only."""
+    return bool(_read_dask_setting(_ENCRYPTION))
+
+
+def _read_dask_setting(key: str) -> object:
+    """Return a setting of Dask's configuration; None if it is not set. Imports Dask only if anything is set."""
+    if "dask" not in sys.modules and not _is_dask_configured():
+        return None
     import dask.config
 
-    return bool(dask.config.get(_ENCRYPTION, False))
+    return dask.config.get(key, None)
+
+
+def _is_dask_configured() -> bool:
+    """Return whether a variable or a configuration file sets anything of Dask.
+
+    Comments set nothing: the file that Dask itself makes for a user consists of them.
+    """
+    if any(name.startswith("DASK_") for name in os.environ):
+        return True
+    prefixes = dict.fromkeys(["/", sys.prefix, *site.PREFIXES])
+    places = [*(Path(prefix, "etc/dask") for prefix in prefixes), Path("~/.config/dask").expanduser()]
+    try:
+        files = [file for place in places if place.exists() for file in place.iterdir()]
+        texts = [file.read_text() for file in files if file.suffix in (".json", ".yaml", ".yml")]
+    except (OSError, ValueError):
+        return True  # Dask says what is wrong with it
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
 
 
 def check_dask_configuration(*, protocol: str, uses_dask_dataframes: bool) -> None:
@@ -367,12 +414,10 @@ def check_dask_configuration(*, protocol: str, uses_dask_dataframes: bool) -> No
 
     `uses_dask_dataframes`: whether Dask's dataframes merge the tables.
     """
-    import dask.config
-
     if protocol != "tls" and dask_requires_encryption():
         sets = f"{_source_of_dask_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
         raise UsageError(f"{sets}, so Dask refuses --protocol {protocol}; use --protocol tls")
-    if uses_dask_dataframes and dask.config.get(_PLANNING, None) is False:
+    if uses_dask_dataframes and _read_dask_setting(_PLANNING) is False:
         sets = f"{_source_of_dask_setting(_PLANNING)} sets {_PLANNING} to False"
         only = "the dataframes of --exchange dask have query planning only"
         raise UsageError(f"{sets}, but {only}; remove the setting")

@@ -25,11 +25,6 @@ def termination_signals() -> tuple[signal.Signals, ...]:
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def termination_signal_received() -> bool:
-    """Return whether an ending signal came since the block of `raise_on_signals` began."""
-    return bool(_received)
-
-
 def _record_termination_signal(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if len(_received) == 1:
@@ -88,7 +83,7 @@ def defer_interruption() -> Iterator[None]:
 def ignore_signals(enabled: bool = True) -> Iterator[None]:
     """Raise no `Interrupted` inside the block, so that a second signal cannot stop the ending of processes.
 
-    `termination_signal_received` still reports the signal. `enabled`: False lets a signal raise again (see
+    `pending_interruption` still reports the signal. `enabled`: False lets a signal raise again (see
     `allow_interruption`).
     """
     global _deferring

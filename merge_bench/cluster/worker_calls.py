@@ -19,16 +19,16 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from merge_bench.cluster import dask_scheduler_functions, signals
 from merge_bench.cluster.base import EndedProcess, Launcher, exit_status_text
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
 from merge_bench.host.machine import shared_memory_problem
-from merge_bench.merge import worker
 from merge_bench.units import format_bytes
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 POLL_SECONDS = 0.5
 ERROR_SECONDS = 5.0  # to read the error of a failed future, which the client already has
@@ -286,6 +286,8 @@ class ProcessWatch:
             time.sleep(0.05)
 
     def _ask_scheduler_repeatedly(self) -> None:
+        from merge_bench.merge import worker
+
         while not self._stop.wait(self._poll_seconds):
             with contextlib.suppress(
                 Exception
@@ -484,4 +486,6 @@ class WorkerStepRunner:
 
     def abort_workers(self, reason: str) -> None:
         """Make every worker stop its present step; `reason`: for the error message."""
+        from merge_bench.merge import worker
+
         broadcast_step(self.client, worker.abort_waits, reason)

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import importlib.metadata
 import itertools
 import os
 import re
@@ -165,9 +164,11 @@ def releases_between(first: str, last: str) -> list[str]:
 @functools.cache
 def matching_wheel_package() -> str:
     """The package of UCX's wheels that fits the installed stack: for CUDA 12 ``libucx-cu12``, else ``libucx-cu13``."""
+    from importlib import metadata
+
     for name, stack in itertools.product(("libucx", "ucxx"), STACKS):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.version(f"{name}-{stack}")
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(f"{name}-{stack}")
             return f"libucx-{stack}"
     return f"libucx-{STACKS[0]}"
 

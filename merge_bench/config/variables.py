@@ -175,6 +175,8 @@ class VariableClassification:
     effect: str = ""
 
 
+# Patterns are compiled when they are first used: to compile all takes every process 10 ms of CPU (AMD EPYC).
+
 # Words at the end of a name whose value is a location or a program, and such words anywhere in a name.
 _ENDS = (
     r"(PATH|DIR|DIRS|DIRECTORY|FOLDER|FILE|FILES|FILENAME|DEST|COMMAND|CMD|EXEC|EXECUTABLE|PROGRAM|BINARY|SCRIPT|SHELL"
@@ -185,11 +187,10 @@ _ANYWHERE = r"(COMMAND|CMD|PRELOAD|PLUGIN|PLUGINS|INJECTION|EXEC|SCRIPT|MAIL|LIB
 _PLACE = rf"(\w*_)?{_ENDS}|(\w*_)?{_ANYWHERE}(_\w*)?"
 
 # Software with many settings: all names that begin so are settings, unless they contain the words above.
-_OPEN = re.compile(
+_OPEN = (
     r"(UCX|UCXX|UCXPY|UCC|NCCL|RMM|MPIR_CVAR|SHARP_COLL)_\w+"
     r"|OMPI_MCA_(pml|btl|mtl|bml|osc|coll|smsc|rcache|mpool|op|topo|part|accelerator|opal_common_ucx)(_\w+)?"
 )
-_PLACE_IN_OPEN = re.compile(_PLACE, re.IGNORECASE)
 # UCX creates new files with its own names there, which containers with a small /dev/shm need.
 _NO_PLACE = frozenset({"UCX_POSIX_DIR"})
 
@@ -259,78 +260,68 @@ _LISTED: dict[str, tuple[str, str]] = {
         r"|FI_PROVIDER|PSM[23]_MULTI_EP|ENABLE_SHARP_COLL",
     ),
 }
-_FAMILIES = [(who, re.compile(names), re.compile(settings)) for who, (names, settings) in _LISTED.items()]
 
 # The effects of certain names, which say more than "is not among …"; the first match is used.
-_KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(names), what)
-    for names, what in (
-        (r"LD_(PRELOAD|AUDIT)", "loads a library into every process"),
-        (r"LD_\w+|LIBRARY_PATH|DYLD_\w+", "decides which libraries every process loads"),
-        (r"GCONV_PATH|LOCPATH|NLSPATH|GETCONF_DIR|HOSTALIASES|TZDIR", "decides what the C library loads"),
-        (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "makes Python run code from other folders"),
-        (r"PATH", "decides which programs are run"),
-        (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "can make shells run commands"),
-        (
-            r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
-            r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
-            "can make interpreters run other code",
-        ),
-        (
-            r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
-            "can make programs run other programs",
-        ),
-        (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
-        (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
-        (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
-        (
-            r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
-            r"|IPYTHONDIR",
-            "decides which packages or plug-ins Python loads",
-        ),
-        (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "makes Dask run a module"),
-        (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "adds settings of Dask, which can run modules"),
-        (r"NUMBA_CACHE_DIR", "makes numba run compiled code from another folder"),
-        (r"UCX_(MODULE_DIR|CONFIG_DIR|PLUGIN_PATH)", "makes UCX load libraries or settings from another folder"),
-        (r"UCX_GDB_COMMAND", "makes UCX run a program"),
-        (r"UCX_ERROR_MAIL_\w+", "makes UCX run sendmail"),
-        (r"UCX_\w*(FILE|DEST|INFO_DIR)", "makes UCX overwrite a file"),
-        (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can make MPI run other programs or load other libraries"),
-    )
+_KNOWN: tuple[tuple[str, str], ...] = (
+    (r"LD_(PRELOAD|AUDIT)", "loads a library into every process"),
+    (r"LD_\w+|LIBRARY_PATH|DYLD_\w+", "decides which libraries every process loads"),
+    (r"GCONV_PATH|LOCPATH|NLSPATH|GETCONF_DIR|HOSTALIASES|TZDIR", "decides what the C library loads"),
+    (r"PYTHON(PATH|HOME|USERBASE|STARTUP|PYCACHEPREFIX|PLATLIBDIR)", "makes Python run code from other folders"),
+    (r"PATH", "decides which programs are run"),
+    (r"BASH_\w+|ENV|PS[0-4]|PROMPT_COMMAND|CDPATH|SHELL|ZDOTDIR|INPUTRC|FPATH", "can make shells run commands"),
+    (
+        r"(PERL|RUBY|GEM|LUA|TCL|JAVA|JDK|MAVEN)\d*_\w+|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)"
+        r"|R_(HOME|LIBS\w*|PROFILE\w*|ENVIRON\w*)|PERL\d*(LIB|OPT|DB)|RUBY(LIB|OPT)|CLASSPATH|_JAVA\w*",
+        "can make interpreters run other code",
+    ),
+    (
+        r"(EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESS(OPEN|CLOSE)|(GIT|SSH|RSYNC|SUDO|GDB)_\w+)",
+        "can make programs run other programs",
+    ),
+    (r"(OPENSSL|SSL|CURL|KRB5|GSS|SASL|NSS|PKCS11)_\w+", "decides what the encryption libraries load or trust"),
+    (r"(HOME|XDG_\w+)", "decides where programs look for their own settings and modules"),
+    (r"(TMPDIR|TEMP|TMP|PWD|OLDPWD)", "decides where processes keep files that they run or trust"),
+    (
+        r"VIRTUAL_ENV\w*|(CONDA|MAMBA|PIP|UV|POETRY|PYENV|PYTEST|COVERAGE|JUPYTER|IPYTHON|BOKEH|PANEL|DUCKDB)(_\w+)?|MPL\w*"
+        r"|IPYTHONDIR",
+        "decides which packages or plug-ins Python loads",
+    ),
+    (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "makes Dask run a module"),
+    (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "adds settings of Dask, which can run modules"),
+    (r"NUMBA_CACHE_DIR", "makes numba run compiled code from another folder"),
+    (r"UCX_(MODULE_DIR|CONFIG_DIR|PLUGIN_PATH)", "makes UCX load libraries or settings from another folder"),
+    (r"UCX_GDB_COMMAND", "makes UCX run a program"),
+    (r"UCX_ERROR_MAIL_\w+", "makes UCX run sendmail"),
+    (r"UCX_\w*(FILE|DEST|INFO_DIR)", "makes UCX overwrite a file"),
+    (r"OMPI_\w*|OPAL_\w*|PRTE_\w*|PMIX_\w*|ORTE_\w*", "can make MPI run other programs or load other libraries"),
 )
 # Names that bring code with some values only: the harmless values, and the effect of the others.
-_BY_VALUE: dict[str, tuple[re.Pattern[str], str]] = {
-    name: (re.compile(harmless, re.IGNORECASE), what)
-    for name, harmless, what in (
-        ("UCX_HANDLE_ERRORS", r"(bt|none)?(,(bt|none))*", "makes UCX start a debugger or wait for one"),
-        (
-            f"{PREFIX}PROTOCOL",
-            r"\s*(auto|tcp|tls)\s*",
-            "exposes the cluster: Dask over UCX is not encrypted and listens on all interfaces",
-        ),
-        ("NCCL_NET_PLUGIN", r"|none", "makes NCCL load a library"),
-        ("NCCL_TUNER_PLUGIN", r"|none", "makes NCCL load a library"),
-        ("UCX_STATS_DEST", r"|stdout|stderr", "makes UCX overwrite a file or send data to a host"),
-        ("UCX_MEMTRACK_DEST", r"|stdout|stderr", "makes UCX overwrite a file"),
-        ("_RJEM_MALLOC_CONF", r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "makes Polars' allocator write files"),
-        (
-            "GLIBC_TUNABLES",
-            r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*",
-            "changes more of the C library than its memory allocator",
-        ),
-        (
-            f"{PREFIX}INSECURE",
-            r"\s*(0|n|no|false|off)\s*",
-            "exposes the cluster: anyone who can connect to its ports can run code",
-        ),
-    )
+_BY_VALUE = {
+    "UCX_HANDLE_ERRORS": (r"(bt|none)?(,(bt|none))*", "makes UCX start a debugger or wait for one"),
+    f"{PREFIX}PROTOCOL": (
+        r"\s*(auto|tcp|tls)\s*",
+        "exposes the cluster: Dask over UCX is not encrypted and listens on all interfaces",
+    ),
+    "NCCL_NET_PLUGIN": (r"|none", "makes NCCL load a library"),
+    "NCCL_TUNER_PLUGIN": (r"|none", "makes NCCL load a library"),
+    "UCX_STATS_DEST": (r"|stdout|stderr", "makes UCX overwrite a file or send data to a host"),
+    "UCX_MEMTRACK_DEST": (r"|stdout|stderr", "makes UCX overwrite a file"),
+    "_RJEM_MALLOC_CONF": (r"((?!prof|log)[a-z_]+:[a-z0-9_.-]+,?)*", "makes Polars' allocator write files"),
+    "GLIBC_TUNABLES": (
+        r"(glibc\.malloc\.[a-z_]+=\d+(:|$))*",
+        "changes more of the C library than its memory allocator",
+    ),
+    f"{PREFIX}INSECURE": (
+        r"\s*(0|n|no|false|off)\s*",
+        "exposes the cluster: anyone who can connect to its ports can run code",
+    ),
 }
 _OPTIONS = {
     f"{PREFIX}SSH_CONFIG": "names an ssh configuration file, which can run any command",
     f"{PREFIX}SCHEDULER_ADDRESS": "connects to a scheduler, whose pickled data can run code on this machine",
     f"{PREFIX}SCHEDULER_FILE": "connects to a scheduler, whose pickled data can run code on this machine",
 }
-_LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
+_LOOKS = rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)"
 
 
 def classify_variable(name: str, value: str, *, is_referenced: bool = False) -> VariableClassification:
@@ -341,17 +332,21 @@ def classify_variable(name: str, value: str, *, is_referenced: bool = False) -> 
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
-        return VariableClassification(SETTING) if harmless.fullmatch(value) else VariableClassification(CODE, what)
+        return (
+            VariableClassification(SETTING)
+            if re.fullmatch(harmless, value, re.IGNORECASE)
+            else VariableClassification(CODE, what)
+        )
     if name.startswith(PREFIX):
         return VariableClassification(CODE, _OPTIONS[name]) if name in _OPTIONS else VariableClassification(SETTING)
     if name in OLD_NAMES:
         return VariableClassification(HELPER if name in NO_EFFECT else SETTING)
-    listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
-    is_open = _OPEN.fullmatch(name)
-    is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE
-    if (is_open and not is_place) or (listed is not None and listed[1].fullmatch(name)):
+    listed = next(((who, its[1]) for who, its in _LISTED.items() if re.fullmatch(its[0], name)), None)
+    is_open = re.fullmatch(_OPEN, name)
+    is_place = re.fullmatch(_PLACE, name, re.IGNORECASE) and name not in _NO_PLACE
+    if (is_open and not is_place) or (listed is not None and re.fullmatch(listed[1], name)):
         return VariableClassification(SETTING)
-    effect = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
+    effect = next((what for names, what in _KNOWN if re.fullmatch(names, name)), None)
     if effect is not None:
         return VariableClassification(CODE, effect)
     if listed is not None:
@@ -360,7 +355,7 @@ def classify_variable(name: str, value: str, *, is_referenced: bool = False) -> 
         )
     if is_open:
         return VariableClassification(CODE, "seems to name code, a program or an output file")
-    if _LOOKS.fullmatch(name) and not is_referenced:
+    if re.fullmatch(_LOOKS, name) and not is_referenced:
         return VariableClassification(CODE, "seems to name a location of code, and no later line uses it")
     return VariableClassification(HELPER)
 

@@ -12,11 +12,17 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.analysis.diagnostics import EXCEEDED
+from merge_bench.analysis.aggregate import EXCEEDED
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for_run, resampled_interval
+from merge_bench.forecast.fit import (
+    LAUNCH_SPREAD,
+    ForecastBasis,
+    fit_forecast_basis,
+    fit_parameters_for_run,
+    prediction_interval,
+)
 from merge_bench.forecast.gather import MeasuredRun, gather_measurements
 from merge_bench.forecast.model import (
     ASSUMED,
@@ -26,6 +32,7 @@ from merge_bench.forecast.model import (
     ModelResult,
     ParameterValues,
     UnknownParameter,
+    WorkerCores,
     forecast_merge,
     parse_link_parameters,
     parse_what_if,
@@ -43,7 +50,7 @@ SIZES = 4
 
 
 class ForecastQuantity(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast value and its 95 % interval, which is found by resampling the records."""
+    """A forecast value, and the interval that should hold the median of one launch's iterations in 95 of 100 cases."""
 
     value: float
     interval: tuple[float, float]
@@ -105,7 +112,8 @@ class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of ``predict --json``: the requested forecast, forecasts for fewer workers, and their basis.
 
     `scaling`: forecasts for 1, 2, 4, … workers up to the requested number. `checked`: measured runs beside the model's
-    values. `notes`: what is assumed or not known.
+    values. `launch_spread`: standard deviation of the logarithm of a launch's wall-clock, as the intervals take it.
+    `notes`: what is assumed or not known.
     """
 
     document_version: Literal[1] = 1
@@ -120,6 +128,7 @@ class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
     scaling: list[Forecast]
     parameters: list[ModelParameter]
     checked: list[ModelCheck]
+    launch_spread: float | None = None
     notes: list[str]
     error: Failure | None = None
 
@@ -136,9 +145,10 @@ _REMEDIES = {
 
 def forecast_caveats(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
     """Yield sentences on how far a forecast goes beyond the measurements, and on its assumptions."""
+    yield from _shared_core_notes(basis, scenario)
     yield from _link_rate_warnings(basis, scenario)
     yield from (*basis.measurements.notes, *basis.notes)
-    yield from _extrapolation_notes(basis.measurements.runs, scenario)
+    yield from _extrapolation_notes(basis.measurements.runs, scenario, basis.host_cores)
     yield from _assumption_notes(basis, scenario)
 
 
@@ -161,7 +171,22 @@ def _link_rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterat
             )
 
 
-def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario) -> Iterator[str]:
+def _shared_core_notes(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+    """Yield a sentence if workers share cores, and one if a host has cores that the measured workers could not use."""
+    most, _ = scenario.max_and_min_workers_per_host
+    cores = basis.host_cores
+    turns = WorkerCores.share(cores, most).turns
+    if turns > 1:
+        yield (
+            f"{count_with_noun(most, 'worker')} of a host share {cores:g} {'core' if cores == 1 else 'cores'}: all that"
+            f" needs a core is forecast to take {turns:.3g} times as long. For hosts with more cores, use --what-if"
+            " cores=N."
+        )
+    elif math.isinf(cores) and not any(run.shape.gpu for run in basis.measurements.runs):
+        yield "A result does not record the cores of its hosts; each worker of the forecast has as many as there."
+
+
+def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario, host_cores: float) -> Iterator[str]:
     """Yield sentences on how far a scenario lies outside the measured runs: workers, hosts, rows, message sizes."""
     workers = max(run.shape.workers for run in runs)
     hosts = max(len(run.shape.per_host) for run in runs)
@@ -190,9 +215,10 @@ def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario) -
     measured = {max(run.shape.per_host) for run in runs}
     most, _ = scenario.max_and_min_workers_per_host
     if most not in measured:
+        cores = "its share of the host's cores" if math.isfinite(host_cores) else "the same cores"
         yield (
             f"No result has {most} workers per host, only {_count_range_text(min(measured), max(measured))}; the"
-            " forecast assumes the same cores and the same memory bandwidth per worker."
+            f" forecast assumes that each worker has {cores}, and the same memory bandwidth for each core."
         )
 
 
@@ -220,7 +246,10 @@ def _assumption_notes(basis: ForecastBasis, scenario: MergeScenario) -> Iterator
     if by_name["partition_fixed"].source == ASSUMED:
         yield "Only one chunk size was measured; the fixed cost of an iteration is not separated from the cost per row."
     if all(len(run.launches) == 1 for run in runs):
-        yield "Each run has only one launch; the intervals do not include the variation between launches."
+        yield (
+            "Each run has only one launch; the intervals take a spread between launches of"
+            f" {100 * LAUNCH_SPREAD:.0f} %, which is not measured here."
+        )
 
 
 def _count_range_text(low: int, high: int) -> str:
@@ -272,6 +301,7 @@ def predict(
         ],
         parameters=list(basis.parameters),
         checked=[_compare_run_with_model(run, fit_parameters_for_run(run, measurements)) for run in runs],
+        launch_spread=basis.launch_spread,
         notes=list(dict.fromkeys(forecast_caveats(basis, problem))),
     )
 
@@ -309,9 +339,9 @@ def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, has_wha
     resampled = [forecast_merge(scenario, values) for values in basis.resampled]
     return replace(
         head,
-        wall_seconds=_quantity_with_interval("wall", outcome, resampled),
-        throughput_bytes_per_second=_quantity_with_interval("throughput", outcome, resampled),
-        bandwidth_bytes_per_second=_quantity_with_interval("bandwidth", outcome, resampled),
+        wall_seconds=_quantity_with_interval("wall", outcome, resampled, basis),
+        throughput_bytes_per_second=_quantity_with_interval("throughput", outcome, resampled, basis),
+        bandwidth_bytes_per_second=_quantity_with_interval("bandwidth", outcome, resampled, basis),
         data_bytes=scenario.data_bytes,
         crossing_bytes=outcome.crossing,
         between_hosts_bytes=outcome.between_hosts,
@@ -326,15 +356,13 @@ def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, has_wha
 
 
 def _quantity_with_interval(
-    quantity_name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
+    quantity_name: str, result: ModelResult, resampled_results: Sequence[ModelResult], basis: ForecastBasis
 ) -> ForecastQuantity | None:
     value: float | None = getattr(result, quantity_name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = resampled_interval(
-        [other for each in resampled_results if (other := getattr(each, quantity_name)) is not None]
-    )
-    return ForecastQuantity(value=value, interval=(min(low, value), max(high, value)))
+    resampled_values = [other for each in resampled_results if (other := getattr(each, quantity_name)) is not None]
+    return ForecastQuantity(value=value, interval=prediction_interval(value, resampled_values, result, basis))
 
 
 def _measured_wall_seconds(scenario: MergeScenario, runs: Sequence[MeasuredRun]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,18 @@ from merge_bench.forecast.model import (
     GIVEN,
     KNOWN,
     MEASURED,
+    NIC,
     ModelParameter,
+    ModelResult,
     ParameterValues,
     UserGivenParameter,
     WhatIfChanges,
     find_gpu,
     find_gpu_by_driver_name,
+    normal_quantile_of_largest,
+    parameter_value,
     size_announcement_seconds,
+    workers_at_once,
 )
 
 APART = 3.0
@@ -61,7 +67,8 @@ def fit_model_parameters(
         parameters["overlap"] = median(overlaps)
     by_run = [(run.shape, [sample.meeting for sample in run.samples if sample.meeting is not None]) for run in runs]
     meetings = [  # without the latency and overhead of their messages
-        median(seconds) - size_announcement_seconds(max(shape.per_host), shape.workers, parameters)
+        median(seconds) / shape.worker_cores.turns
+        - size_announcement_seconds(max(shape.per_host), shape.workers, parameters)
         for shape, seconds in by_run
         if seconds
     ]
@@ -116,11 +123,16 @@ def sizes_differ_enough(sizes: Sequence[float]) -> bool:
 
 
 def _fit_phase_parameters(phase: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
-    """Fit the fixed time, the rate and the spread of a phase, partition or join; returns them by parameter name."""
+    """Fit the fixed time, the rate and the spread of a phase, partition or join; returns them by parameter name.
+
+    Rows and seconds are those of a core that is a worker's own: where a worker had several, each had a share of the
+    rows, and where workers took turns, each needed a share of the seconds.
+    """
     points = []
     for run in runs:
-        rows = median([sample.rows for sample in run.samples])
-        points.append(CostEquation(1.0, rows, median([getattr(sample, phase) for sample in run.samples])))
+        threads, turns = run.shape.worker_cores
+        rows = median([sample.rows for sample in run.samples]) / threads
+        points.append(CostEquation(1.0, rows, median([getattr(sample, phase) for sample in run.samples]) / turns))
     if not points:
         return {}
     once, by_row = fit_fixed_and_size_costs(points)
@@ -133,30 +145,41 @@ def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
     """The variance of the logarithm of a phase's seconds over a run's workers: the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
-    (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
+    (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one. Where workers took
+    turns on cores, it is that with which the slowest of the workers that ran at once is as slow as the slowest of all.
     """
+    shape = run.shape
+    at_once = workers_at_once(shape.workers, len(shape.per_host), shape.host_cores)
+    scale = normal_quantile_of_largest(shape.workers) / normal_quantile_of_largest(at_once) if at_once > 1 else 1.0
     variances = [variance for sample in run.samples if (variance := getattr(sample, f"{phase}_spread")) is not None]
-    return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
+    return scale**2 * median(variances) / (1 - 2 / (9 * (shape.workers - 1))) ** 3 if variances else None
 
 
 def _fit_link_parameters(link: str, runs: Sequence[MeasuredRun], link_parameters: ParameterValues) -> dict[str, float]:
-    """Fit the rate of a kind of link, local or nic; without a known latency also its overhead, if possible."""
-    points = []
+    """Fit the rate of a kind of link, local or nic; without a known latency also its overhead, if possible.
+
+    Where workers took turns on cores, a transfer within a host would take a share of its seconds without that, and one
+    between hosts takes more for its messages, but not for its bytes.
+    """
+    points, latencies = [], []
     for run in runs:
+        turns = run.shape.worker_cores.turns
         every: list[LinkTransfer | None] = [getattr(sample, link) for sample in run.samples]
         transfers = [transfer for transfer in every if transfer is not None and transfer.size > 0]
         if transfers:
-            middle = median([transfer.seconds for transfer in transfers])
+            middle, size = median([transfer.seconds for transfer in transfers]), median([t.size for t in transfers])
+            turns_of_messages = turns if link == "nic" else 1.0
             points.append(
-                CostEquation(transfers[0].messages, median([transfer.size for transfer in transfers]), middle)
+                CostEquation(turns_of_messages * transfers[0].messages, size, middle / (turns / turns_of_messages))
             )
+            latencies.append(turns_of_messages)
     if not points:
         return {}
     if f"{link}_latency" in link_parameters:
         latency, overhead = link_parameters[f"{link}_latency"], link_parameters.get(f"{link}_overhead", 0.0)
         rates = []
-        for point in points:
-            before = min(2 * latency + overhead * point.once, _MOST_BEFORE * point.seconds)
+        for point, turns in zip(points, latencies, strict=True):
+            before = min(2 * turns * latency + overhead * point.once, _MOST_BEFORE * point.seconds)
             rates.append(point.size / (point.seconds - before))
         return {f"{link}_rate": median(rates)}
     overhead, by_byte = fit_fixed_and_size_costs(points)
@@ -169,6 +192,20 @@ def _resample_run(run: MeasuredRun, generator: random.Random) -> MeasuredRun:
     return replace(run, launches=tuple(tuple(generator.choices(launch, k=len(launch))) for launch in launches))
 
 
+LAUNCH_SPREAD, PRIOR_LAUNCHES = 0.05, 4
+"""The spread of the logarithm of a launch's wall-clock before any launch is known, which counts as so many launches."""
+
+HOST_ERROR, LINK_ERROR = 0.15, 0.08
+"""The model's own error, relative: of what cores do, and of the bytes between hosts.
+
+They bound the root mean square of ln(measured ÷ forecast), less the spread between launches, over the cases of the
+validation on a quiet machine, none of which the model was fitted to, on one host and between hosts; its test compares
+them with the stored result.
+"""
+
+NORMAL_QUANTILE = 1.96
+"""95 % of normal values are within this many standard deviations."""
+
 SHARES = (0.025, 0.975)
 """The two quantiles of the resampled forecasts that are the ends of an interval."""
 
@@ -180,7 +217,7 @@ class ForecastBasis:
     """The basis of a forecast: parameter values, fitted and resampled, with the changes of ``--what-if``.
 
     `parameters`: for the document. `values`, `resampled`: as the model takes them, from all records and from each
-    resample.
+    resample. `launch_spread`: of the logarithm of a launch's wall-clock.
     """
 
     measurements: ForecastMeasurements
@@ -188,6 +225,52 @@ class ForecastBasis:
     values: ParameterValues
     resampled: tuple[ParameterValues, ...]
     notes: tuple[str, ...]
+    launch_spread: float = LAUNCH_SPREAD
+
+    @property
+    def host_cores(self) -> float:
+        """The cores of a host in the forecast; infinite if they are not known."""
+        return parameter_value(self.values, "host_cores")
+
+
+def spread_between_launches(runs: Sequence[MeasuredRun]) -> float:
+    """The standard deviation of the logarithm of a launch's median wall-clock, pooled over the runs.
+
+    Few launches tell little, so that of the validation counts as `PRIOR_LAUNCHES` launches more:
+    √((Σ (ln wall - mean of its run)² + p s²) ÷ (Σ (launches - 1) + p)).
+    """
+    squares, degrees = PRIOR_LAUNCHES * LAUNCH_SPREAD**2, float(PRIOR_LAUNCHES)
+    for run in runs:
+        walls = [median([sample.wall for sample in launch]) for launch in run.launches]
+        logs = [math.log(wall) for wall in walls if wall > 0]
+        if len(logs) > 1:
+            squares += statistics.variance(logs) * (len(logs) - 1)
+            degrees += len(logs) - 1
+    return math.sqrt(squares / degrees)
+
+
+def model_error(seconds_by_part: Mapping[str, float]) -> float:
+    """The model's own relative error of a wall-clock: that of what cores do, and that of bytes between hosts.
+
+    Both errors are taken for independent: √((h T_h)² + (l T_l)²) ÷ (T_h + T_l) with the seconds T of each.
+    """
+    link = seconds_by_part.get(NIC, 0.0)
+    host = max(sum(seconds_by_part.values()) - link, 0.0)
+    return math.hypot(HOST_ERROR * host, LINK_ERROR * link) / (host + link) if host + link > 0 else HOST_ERROR
+
+
+def prediction_interval(
+    value: float, resampled_values: Sequence[float], result: ModelResult, basis: ForecastBasis
+) -> tuple[float, float]:
+    """The interval that should hold the median of one launch's iterations in 95 of 100 cases.
+
+    On the logarithm's scale, its half-width is the root of the sum of the squares of three: how far the resampled
+    values reach (the uncertainty of the parameters), and 1.96 times the spread between launches and `model_error`.
+    """
+    ends = resampled_interval(resampled_values)
+    own = NORMAL_QUANTILE * math.hypot(basis.launch_spread, model_error(result.parts))
+    low, high = (math.hypot(math.log(end / value), own) for end in (min(ends[0], value), max(ends[1], value)))
+    return value * math.exp(-low), value * math.exp(high)
 
 
 def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -203,7 +286,8 @@ def fit_forecast_basis(
 ) -> ForecastBasis:
     """Fit the model's parameters to all records and to resamples, then apply ``--link`` and ``--what-if``.
 
-    Partition and join are fitted to runs with `workers_per_host` workers on a host, if there are any.
+    Partition and join are fitted to runs with `workers_per_host` workers on a host, if there are any. The hosts of the
+    forecast have as many cores as those of these runs.
 
     Raises UsageError if the rates of the GPU in ``--what-if`` cannot be derived, or the runs are of several GPUs.
     """
@@ -211,8 +295,11 @@ def fit_forecast_basis(
     computing = runs_with_workers_per_host(of_gpu, workers_per_host)
     fixed_values = {name: each.value for name, each in given_parameters.items()}
 
+    host_cores = _host_cores(computing, what_if)
+    notes = (*notes, *_host_core_notes(computing, what_if))
+
     def apply_what_if_changes(fitted: ParameterValues) -> ParameterValues:
-        return what_if.change_parameter_values({**fitted, **fixed_values}, scale)
+        return what_if.change_parameter_values({**fitted, "host_cores": host_cores, **fixed_values}, scale)
 
     values = apply_what_if_changes(fit_model_parameters(measurements.runs, measurements.probed.values, computing))
     resampled = tuple(
@@ -232,7 +319,7 @@ def fit_forecast_basis(
                 else _parameter_origin(name, measurements, computing)
             )
             change = _what_if_text(name, what_if, scale)
-        if origin is not None and name not in given_parameters:
+        if origin is not None and name not in given_parameters and name != "host_cores":
             spread = resampled_interval([one.get(name, value) for one in resampled])
         return ModelParameter(
             name=name,
@@ -247,20 +334,46 @@ def fit_forecast_basis(
     parameters = tuple(
         make_model_parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None
     )
-    return ForecastBasis(measurements, parameters, values, resampled, notes)
+    spread = spread_between_launches(measurements.runs)
+    return ForecastBasis(measurements, parameters, values, resampled, notes, spread)
 
 
 def fit_parameters_for_run(run: MeasuredRun, measurements: ForecastMeasurements) -> ParameterValues:
     """Fit the parameters for the model check of one run, without values from the command line or ``--what-if``."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
     computing = runs_with_workers_per_host(same_gpu, max(run.shape.per_host))
-    return fit_model_parameters(measurements.runs, measurements.probed.values, computing)
+    fitted = fit_model_parameters(measurements.runs, measurements.probed.values, computing)
+    return {**fitted, "host_cores": run.shape.host_cores}
 
 
 def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: int) -> tuple[MeasuredRun, ...]:
     """The runs with this number of workers on their fullest host, which share its cores; all runs if there are none."""
     same = tuple(run for run in runs if max(run.shape.per_host) == workers_per_host)
     return same or tuple(runs)
+
+
+def _host_cores(runs: Sequence[MeasuredRun], what_if: WhatIfChanges) -> float:
+    """The fewest cores of a host in these runs; infinite if a run's are not known, as on a GPU.
+
+    Raises UsageError if ``--what-if cores`` changes cores that are not known.
+    """
+    cores = [run.shape.host_cores for run in runs]
+    unknown = next((run.shape for run in runs if math.isinf(run.shape.host_cores)), None)
+    if unknown is not None and "host_cores" in what_if.new_values:
+        reason = "it was measured on GPUs" if unknown.gpu else "it does not record the cores of its hosts"
+        raise UsageError(f"--what-if cores does not work with {unknown.name}: {reason}")
+    return math.inf if unknown is not None else min(cores)
+
+
+def _host_core_notes(runs: Sequence[MeasuredRun], what_if: WhatIfChanges) -> tuple[str, ...]:
+    """A sentence if the measured hosts of these runs differ in their cores, so that the forecast takes the fewest."""
+    cores = sorted({run.shape.host_cores for run in runs})
+    if len(cores) < 2 or math.isinf(cores[-1]) or "host_cores" in what_if.new_values:
+        return ()
+    return (
+        f"The measured hosts differ in their cores ({cores[0]:g} to {cores[-1]:g}); the forecast is for hosts of"
+        f" {cores[0]:g}. Set the number with --what-if cores=N.",
+    )
 
 
 def _runs_for_gpu(
@@ -299,7 +412,7 @@ def _runs_for_gpu(
 
 def _what_if_text(parameter_name: str, what_if: WhatIfChanges, gpu_factor: float) -> str:
     """The change of a parameter by ``--what-if``, as text: ``× 4 (--what-if)``; empty if there is none."""
-    if parameter_name == "overlap" and what_if.overlap is not None:
+    if parameter_name in what_if.new_values:
         return "set by --what-if"
     factor = what_if.factors.get(parameter_name, 1.0) * (
         gpu_factor if parameter_name in ("partition_rate", "join_rate") else 1.0
@@ -313,9 +426,11 @@ def _parameter_origin(
     """The names of the results that a parameter was fitted to, as text; None if it has its default value."""
     kind, _, part = parameter_name.partition("_")
     probed = measurements.probed
-    if kind in ("partition", "join"):
+    if parameter_name == "host_cores":
+        runs = [run for run in computing_runs if math.isfinite(run.shape.host_cores)]
+    elif kind in ("partition", "join"):
         runs = list(computing_runs)
-        one_size = not sizes_differ_enough([run.shape.rows_per_chunk for run in runs])
+        one_size = not sizes_differ_enough([run.shape.rows_per_chunk / run.shape.worker_cores.threads for run in runs])
         if (part == "fixed" and one_size) or (part == "spread" and all(run.shape.workers == 1 for run in runs)):
             return None
     elif kind in ("local", "nic"):

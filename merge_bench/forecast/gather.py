@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from merge_bench.analysis.aggregate import (
@@ -19,11 +19,13 @@ from merge_bench.analysis.aggregate import (
 from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues
+from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues, WorkerCores
+from merge_bench.host.description import Hardware
+from merge_bench.host.kernel_files import parse_core_list
 from merge_bench.merge.exchange import find_recorded_plane, format_plane_names
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import IterationLine, PairTraffic, PhaseSeconds, ProbeLine, WorkerIteration
+from merge_bench.records.schema import IterationLine, PairTraffic, PhaseSeconds, ProbeLine, Worker, WorkerIteration
 
 LINKS: Mapping[str, str] = {ONE_HOST: "local", TWO_HOSTS: "nic"}
 LATENCY, BANDWIDTH = "tag_lat", "tag_bw"
@@ -72,7 +74,8 @@ class MergeShape:
     """The number of workers, hosts and rows of a measured merge.
 
     `name`: the result's name. `per_host`: the number of workers on each host. `gpu`: the name of the workers' GPUs.
-    `overlapped`: whether the exchange ran while something was computed.
+    `overlapped`: whether the exchange ran while something was computed. `host_cores`: cores that the workers of a host
+    shared, on the host with the fewest; infinite if they are not known or a GPU merged.
     """
 
     name: str
@@ -81,6 +84,12 @@ class MergeShape:
     row_bytes: float
     gpu: str | None = None
     overlapped: bool = False
+    host_cores: float = math.inf
+
+    @property
+    def worker_cores(self) -> WorkerCores:
+        """The cores that a worker of the fullest host had."""
+        return WorkerCores.share(self.host_cores, max(self.per_host))
 
     @property
     def workers(self) -> int:
@@ -165,6 +174,7 @@ def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
             row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
             gpu=gpus.pop() if len(gpus) == 1 else None,
             overlapped=bool(run.plan.pipeline) or any(overlaps),
+            host_cores=math.inf if gpus else _fewest_cores_of_a_host(line.workers),
         )
         by_launch.append((shape, tuple(_make_iteration_sample(launch, iteration, hosts, shape) for iteration in timed)))
         for iteration in timed:
@@ -178,6 +188,23 @@ def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
         most = max(shape.per_host)
         limit *= most * (shape.workers - most) / (shape.workers - 1)
     return MeasuredRun(shape, tuple(samples for each, samples in by_launch if each == shape), uneven, limit or None)
+
+
+def _fewest_cores_of_a_host(workers: Sequence[Worker]) -> float:
+    """The cores that the workers of a host may use together, on the host with the fewest; infinite if not recorded.
+
+    A container's quota of CPU time counts if it is less.
+    """
+    by_host: dict[str, list[Hardware]] = {}
+    for worker in workers:
+        by_host.setdefault(worker.host, []).append(worker.hardware)
+    return min(
+        min(
+            len(frozenset[int]().union(*(parse_core_list(each.affinity or "") for each in described))) or math.inf,
+            min((each.cpu_quota for each in described if each.cpu_quota), default=math.inf),
+        )
+        for described in by_host.values()
+    )
 
 
 def _has_all_phases(iteration: IterationLine) -> bool:
@@ -361,6 +388,8 @@ def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Fo
     )
     used = chosen_runs[0][1].config.name
     probed = _read_probed_links(campaigns, used, notes)
+    if any(math.isinf(sampled.shape.host_cores) for sampled in measurements):  # rates are then those of whole workers
+        measurements = [replace(sampled, shape=replace(sampled.shape, host_cores=math.inf)) for sampled in measurements]
     return ForecastMeasurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 

@@ -38,10 +38,12 @@ class ParameterDefinition:
 
 
 KNOWN: Mapping[str, ParameterDefinition] = {
-    "partition_rate": ParameterDefinition("rows/s", "rows of both frames that one worker partitions per second"),
+    "partition_rate": ParameterDefinition(
+        "rows/s", "rows of both frames that a core of a worker partitions per second"
+    ),
     "partition_fixed": ParameterDefinition("s", "fixed time of a partition, independent of the rows", 0.0),
     "partition_spread": ParameterDefinition("", "spread of the logarithm of the workers' partition times", 0.0),
-    "join_rate": ParameterDefinition("rows/s", "rows of both frames that one worker joins per second"),
+    "join_rate": ParameterDefinition("rows/s", "rows of both frames that a core of a worker joins per second"),
     "join_fixed": ParameterDefinition("s", "fixed time of a join, independent of the rows", 0.0),
     "join_spread": ParameterDefinition("", "spread of the logarithm of the workers' join times", 0.0),
     "local_rate": ParameterDefinition("B/s", "rate at which a worker receives from the other workers of its host"),
@@ -54,6 +56,7 @@ KNOWN: Mapping[str, ParameterDefinition] = {
     "overlap": ParameterDefinition(
         "", "share of the shorter of exchange and computing that is hidden behind the other", 0.0
     ),
+    "host_cores": ParameterDefinition("", "cores of a host, which its workers share", math.inf),
 }
 
 
@@ -83,6 +86,8 @@ FRAMES = 2
 
 PARTITION, JOIN, SLOWEST = "partition", "join", "waiting for the slowest worker"
 LOCAL, NIC, MESSAGES = "transfers within a host", "the hosts' network links", "messages and meeting"
+CORES = "the cores of a host"
+"""What limits a merge if more workers than cores share a host, and most of the time needs a core."""
 
 
 class UnknownParameter(ValueError):
@@ -117,6 +122,25 @@ class MergeScenario:
         return FRAMES * self.workers * self.rows_per_chunk * self.row_bytes
 
 
+class WorkerCores(NamedTuple):
+    """What w workers of a host with C cores have: each `threads` cores, or `turns` workers take turns on each core.
+
+    As `run` starts workers, `threads` = max(1, ⌊C ÷ w⌋). Where that is more threads than cores, w > C, the kernel gives
+    each worker an equal share C ÷ w of a core, so what needs a core takes `turns` = max(1, w ÷ C) times as long.
+    Both are 1 if the cores are not known.
+    """
+
+    threads: int
+    turns: float
+
+    @classmethod
+    def share(cls, host_cores: float, workers_per_host: int) -> WorkerCores:
+        """Divide the cores of a host among its workers; `host_cores`: infinite if they are not known."""
+        if not math.isfinite(host_cores):
+            return cls(1, 1.0)
+        return cls(max(1, int(host_cores) // workers_per_host), max(1.0, workers_per_host / host_cores))
+
+
 @dataclass(frozen=True)
 class ModelResult:
     """The times, traffic and rates that the model gives for one merge: seconds, bytes, bytes per second.
@@ -142,6 +166,11 @@ class ModelResult:
 def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelResult:
     """Compute times and rates of one merge by the model: wall = partition + exchange + join - hidden.
 
+    Where more workers than cores share a host, all that needs a core takes `WorkerCores.turns` times as long:
+    partition, join, transfers within the host, and the handling of messages; only the bytes between hosts do not. All
+    terms then grow at least as the number of workers of a host does, so w > C workers never merge more rows a second
+    than C workers.
+
     Raises UnknownParameter if `values` lacks a parameter that the model takes.
     """
     workers, frame = scenario.workers, scenario.message_bytes
@@ -152,9 +181,9 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
     exchange, bandwidth = 0.0, None
     if workers > 1:
         flight, transfer, where = _frame_transfer_seconds(scenario, values)
-        meeting = parameter_value(values, "meeting") + size_announcement_seconds(
-            scenario.max_and_min_workers_per_host[0], workers, values
-        )
+        most, _ = scenario.max_and_min_workers_per_host
+        announcing = parameter_value(values, "meeting") + size_announcement_seconds(most, workers, values)
+        meeting = _worker_cores(scenario, values).turns * announcing
         exchange = FRAMES * flight + meeting
         parts |= {where: FRAMES * transfer, MESSAGES: FRAMES * (flight - transfer) + meeting}
         bandwidth = frame * (workers - 1) / flight if flight > 0 else math.inf
@@ -175,8 +204,12 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
         crossing=FRAMES * workers * (workers - 1) * frame,
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
-        limit=_name_of_largest_time_part(parts, hidden, exchange > computing),
+        limit=_name_of_limit(parts, hidden, exchange > computing, _worker_cores(scenario, values)),
     )
+
+
+def _worker_cores(scenario: MergeScenario, values: ParameterValues) -> WorkerCores:
+    return WorkerCores.share(parameter_value(values, "host_cores"), scenario.max_and_min_workers_per_host[0])
 
 
 def slowest_worker_factor(spread: float, workers: int) -> float:
@@ -185,11 +218,11 @@ def slowest_worker_factor(spread: float, workers: int) -> float:
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    return math.exp(max(spread, 0.0) * _normal_quantile_of_largest(workers))
+    return math.exp(max(spread, 0.0) * normal_quantile_of_largest(workers))
 
 
 @cache
-def _normal_quantile_of_largest(workers: int) -> float:
+def normal_quantile_of_largest(workers: int) -> float:
     """The median of the largest of W standard normal values: Φ⁻¹(2^(-1/W)).
 
     Cached, because resampling asks for the same few hundreds of times.
@@ -210,37 +243,52 @@ def parameter_value(values: ParameterValues, name: str) -> float:
 
 def _phase_seconds_and_slowdown(phase: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
     """Seconds of a phase on a typical worker, and how many times as long the slowest worker takes."""
-    rows = FRAMES * scenario.rows_per_chunk
-    typical = parameter_value(values, f"{phase}_fixed") + rows / parameter_value(values, f"{phase}_rate")
-    return typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), scenario.workers)
+    threads, turns = _worker_cores(scenario, values)
+    rows_of_core = FRAMES * scenario.rows_per_chunk / threads
+    typical = parameter_value(values, f"{phase}_fixed") + rows_of_core / parameter_value(values, f"{phase}_rate")
+    at_once = workers_at_once(scenario.workers, scenario.hosts, parameter_value(values, "host_cores"))
+    return turns * typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), at_once)
+
+
+def workers_at_once(workers: int, hosts: int, host_cores: float) -> int:
+    """How many of a merge's workers run at the same time: at most one on each core.
+
+    Workers that take turns share the slow moments of their cores, so that the slowest of them is hardly slower than the
+    slowest of as many workers as cores.
+    """
+    return min(workers, hosts * max(1, int(host_cores))) if math.isfinite(host_cores) else workers
 
 
 def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) -> tuple[float, float, str]:
     """Seconds of transferring one frame, those of its bytes alone, and the kind of link that takes them (the slower).
 
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
-    receives w · (W - w) messages through its link, and sends as many the other way at the same time.
+    receives w · (W - w) messages through its link, and sends as many the other way at the same time. Where workers take
+    turns on cores, so do transfers within the host, and the handling of messages between hosts.
     """
     flights: list[tuple[float, float, str]] = []
+    turns = _worker_cores(scenario, values).turns
     for workers in dict.fromkeys(scenario.max_and_min_workers_per_host):
         far = scenario.workers - workers
         if workers > 1:
-            flights.append(
-                (*_link_transfer_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
+            before, transfer = _link_transfer_seconds(
+                values, "local", workers - 1, (workers - 1) * scenario.message_bytes
             )
+            flights.append((turns * (before + transfer), turns * transfer, LOCAL))
         if far and workers:
-            flights.append((*_link_transfer_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
+            before, transfer = _link_transfer_seconds(values, "nic", far, workers * far * scenario.message_bytes)
+            flights.append((turns * before + transfer, transfer, NIC))
     return max(flights)
 
 
 def _link_transfer_seconds(values: ParameterValues, link: str, messages: int, size_bytes: float) -> tuple[float, float]:
-    """The seconds of a transfer over a kind of link, and those of its bytes alone.
+    """The seconds of a transfer over a kind of link: those of its messages, and those of its bytes.
 
     Latency + overhead · messages + bytes ÷ rate, as in LogGP (Alexandrov, Ionescu, Schauser & Scheiman 1995).
     """
     seconds = size_bytes / parameter_value(values, f"{link}_rate")
     before = parameter_value(values, f"{link}_latency") + messages * parameter_value(values, f"{link}_overhead")
-    return before + seconds, seconds
+    return before, seconds
 
 
 def size_announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
@@ -253,10 +301,10 @@ def size_announcement_seconds(most_workers_per_host: int, workers: int, values: 
     )
 
 
-def _name_of_largest_time_part(
-    seconds_by_part: Mapping[str, float], hidden_seconds: float, exchange_is_longer: bool
+def _name_of_limit(
+    seconds_by_part: Mapping[str, float], hidden_seconds: float, exchange_is_longer: bool, worker_cores: WorkerCores
 ) -> str:
-    """The name of the part that takes most of a merge's time.
+    """The name of the part that takes most of a merge's time; `CORES` if workers take turns for it.
 
     If computing and exchange overlap, only the parts of the longer of the two count.
     """
@@ -265,7 +313,8 @@ def _name_of_largest_time_part(
         name: seconds for name, seconds in seconds_by_part.items() if (name not in computing) == exchange_is_longer
     }
     candidates = of_longer if hidden_seconds > 0 else seconds_by_part
-    return max(candidates, key=lambda name: candidates[name])
+    largest = max(candidates, key=lambda name: candidates[name])
+    return CORES if worker_cores.turns > 1 and largest != NIC else largest
 
 
 @dataclass(frozen=True)
@@ -332,11 +381,12 @@ LINKS = ("local", "nic")
 class WhatIfChanges:
     """The changes of a parsed ``--what-if``.
 
-    `factors`: by parameter. `overlap`: the new value. `gpu`: the named GPU. `words`: as written.
+    `factors`: by parameter. `new_values`: by parameter, of the overlap and of a host's cores. `gpu`: the named GPU.
+    `words`: as written.
     """
 
     factors: Mapping[str, float] = field(default_factory=dict)
-    overlap: float | None = None
+    new_values: Mapping[str, float] = field(default_factory=dict)
     gpu: str | None = None
     words: tuple[str, ...] = ()
 
@@ -349,18 +399,16 @@ class WhatIfChanges:
         for name in MULTIPLIED["compute"]:
             if name in changed:
                 changed[name] *= gpu_factor
-        if self.overlap is not None:
-            changed["overlap"] = self.overlap
-        return changed
+        return {**changed, **self.new_values}
 
 
 def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
-    """Parse the values of ``--what-if``, such as ``nic=4x,gpu=h200,overlap=0.9``.
+    """Parse the values of ``--what-if``, such as ``nic=4x,gpu=h200,overlap=0.9,cores=64``.
 
     Raises UsageError if a name is not known or given twice, or its value is not of its kind.
     """
     factors: dict[str, float] = {}
-    overlap: float | None = None
+    new_values: dict[str, float] = {}
     gpu: str | None = None
     words = tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
     names = [word.partition("=")[0].strip().lower() for word in words]
@@ -372,7 +420,9 @@ def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
             find_gpu(value)
             gpu = value.lower()
         elif name == "overlap":
-            overlap = _parse_overlap_share(word, value)
+            new_values["overlap"] = _parse_overlap_share(word, value)
+        elif name == "cores":
+            new_values["host_cores"] = _parse_core_count(word, value)
         elif name in MULTIPLIED:
             match = _FACTOR.fullmatch(value)
             factor = float(match[1]) if match else 0.0
@@ -382,8 +432,10 @@ def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
                 factors[parameter] = factors.get(parameter, 1.0) * factor
         else:
             forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
-            raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
-    return WhatIfChanges(factors, overlap, gpu, words)
+            raise UsageError(
+                f"--what-if {word} is not valid; use a form such as {forms}, cores=64, overlap=0.9 or gpu=h200"
+            )
+    return WhatIfChanges(factors, new_values, gpu, words)
 
 
 def parse_link_parameters(texts: Sequence[str]) -> dict[str, UserGivenParameter]:
@@ -414,6 +466,17 @@ def _parse_overlap_share(option_word: str, value: str) -> float:
     if not 0 <= share <= 1:
         raise UsageError(f"--what-if {option_word}: {value!r} is not a number from 0 to 1")
     return share
+
+
+def _parse_core_count(option_word: str, value: str) -> float:
+    """Parse the cores of a host; a fraction is the share of a container, or of a host that others use as well."""
+    try:
+        cores = float(value)
+    except ValueError:
+        cores = 0.0
+    if not 0 < cores < math.inf:
+        raise UsageError(f"--what-if {option_word}: {value!r} is not a number of cores above 0")
+    return cores
 
 
 def _parse_link_rate(option_text: str, value: str) -> float:

@@ -307,11 +307,11 @@ def _workers_mark_group(
 
 
 def _chart_note(document: PredictDocument, *, extrapolated: bool, has_border: bool) -> str:
-    text = "Dashed lines: forecasts; bars and hatched area: 95 % interval by resampling."
+    text = "Dashed lines: forecasts; bars and hatched area: 95 % interval for the median of a launch."
     if not extrapolated:
         return text
     largest = max(document.checked, key=lambda run: (run.workers, run.hosts, run.rows_per_chunk))
     measured = f"{count_with_noun(largest.workers, 'worker')} on {count_with_noun(largest.hosts, 'host')}"
     where = "right of the vertical line" if has_border else "everywhere"
     why = f"what if {', '.join(document.what_if)}" if document.what_if else f"the largest measured run has {measured}"
-    return f"{text} Hollow, {where}: extrapolated ({why}); the interval leaves out the error of the model there."
+    return f"{text} Hollow, {where}: extrapolated ({why}); the interval has the error of the model in its validation."

@@ -188,3 +188,14 @@ class HostReport(HostFacts, kw_only=True):
     address: str = ""
     stack: str | None = None
     scratch: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check of a host. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
+
+    check: str
+    state: str
+    fact: str = msgspec.field(name="found")  # in documents
+    spoils: str = ""
+    remedy: str = ""
+    host: str = ""

@@ -28,7 +28,7 @@ from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.host import gpu, kernel_files, network, other_load
 from merge_bench.host import machine as this_machine
-from merge_bench.host.description import GpuWithProcesses
+from merge_bench.host.description import Finding, GpuWithProcesses
 from merge_bench.host.other_load import OVERRUN, OtherProcessLoad
 from merge_bench.units import format_bytes
 
@@ -55,17 +55,6 @@ SHARED_MEMORY = Path("/dev/shm")
 # If these differ, workers may not work together; if others differ, times are hard to compare.
 SAME = "same software"
 _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """The result of one check of a host. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
-
-    check: str
-    state: str
-    fact: str = msgspec.field(name="found")  # in documents
-    spoils: str = ""
-    remedy: str = ""
-    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -509,11 +498,11 @@ class HostExamination:
 
 def collect_host_facts() -> HostCheckFacts:
     """Collect the facts about this host that the checks of `doctor` judge, as a worker started here would find them."""
+    finish_load_measurement = other_load.begin_load_measurement()  # it lasts while the others are collected
     loaded, error = _find_worker_ucx()
     return HostCheckFacts(
         root=Path("/"),
         cores=this_machine.usable_core_count(),
-        load=other_load.measure_other_load(),
         available_bytes=this_machine.available_memory_bytes(),
         total_bytes=this_machine.total_memory_bytes(),
         limits={
@@ -527,6 +516,7 @@ def collect_host_facts() -> HostCheckFacts:
         ucx=loaded,
         ucx_error=error,
         packages=this_machine.installed_package_versions(),
+        load=finish_load_measurement(),
     )
 
 

@@ -8,7 +8,6 @@ rarely have them.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import mmap
 import os
 import platform
@@ -19,8 +18,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
-
-import psutil
 
 from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
 from merge_bench.config.ucx_releases import release_of_library
@@ -63,10 +60,12 @@ MOST_WATTS = 700
 
 def installed_package_versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a run uses, by name."""
+    from importlib import metadata
+
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            releases[name] = importlib.metadata.version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            releases[name] = metadata.version(name)
     return releases
 
 
@@ -97,6 +96,8 @@ def describe_process(extra_variable_names: Collection[str] = (), *, ucx: UcxDesc
 
 def describe_hardware() -> Hardware:
     """The processors, memory, kernel settings, interfaces and GPUs that this process may use."""
+    import psutil
+
     processor, caches = kernel_files.read_named_values(Path("/proc/cpuinfo")), cache_bytes_by_level()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
@@ -131,6 +132,8 @@ def format_cpu_id(cpu_fields: Mapping[str, str]) -> str | None:
 
 def total_memory_bytes() -> int:
     """Bytes of this machine's memory."""
+    import psutil
+
     return int(psutil.virtual_memory().total)
 
 
@@ -229,6 +232,8 @@ def _process_status_bytes(field: str) -> int:
 
 def available_memory_bytes() -> int:
     """Bytes that processes can still allocate: those of the machine, or fewer under a container's limit."""
+    import psutil
+
     available = int(psutil.virtual_memory().available)
     for folder in _cgroup_folders():
         for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
 from merge_bench.errors import UsageError
 from merge_bench.host import kernel_files
 from merge_bench.host.description import NetworkFacts, RdmaPort
@@ -49,6 +47,8 @@ class HostNetwork(Protocol):
 
 def addresses_by_interface() -> dict[str, str]:
     """The IPv4 address of each network interface, by the interface's name; the IPv6 address if it has no other."""
+    import psutil
+
     by_interface: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
         by_family = {entry.family: entry.address for entry in reversed(entries)}
@@ -60,6 +60,8 @@ def addresses_by_interface() -> dict[str, str]:
 
 def ipv4_networks_by_interface() -> dict[str, list[ipaddress.IPv4Network]]:
     """The IPv4 networks that each interface's addresses are in, by the interface's name."""
+    import psutil
+
     return {
         name: [
             ipaddress.IPv4Network(f"{entry.address}/{entry.netmask}", strict=False)
@@ -84,6 +86,8 @@ def interface_ipv4_address(interface: str) -> str:
 
 def interface_towards(peer_host: str) -> str | None:
     """The interface that packets to `peer_host` leave by, or None if there is no route."""
+    import psutil
+
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -391,6 +395,8 @@ def allowed_page_origins(address: str, port: int) -> list[str]:
 
     Their hosts are only addresses at which the server listens: another program may have the port at the others.
     """
+    import psutil
+
     names = {address, *(("localhost",) if is_loopback_address(address) else ())}
     if address == "localhost":
         names |= {"127.0.0.1", "::1"}

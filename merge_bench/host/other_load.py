@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import psutil
-
 MEASURING_SECONDS = 0.5
 """How long a look takes: the kernel counts in steps of 10 ms, so a core's share is known to 2 %."""
 BUSY, OVERRUN = 0.25, 0.9
@@ -93,6 +91,8 @@ def begin_load_measurement(
     this process and of the processes that it starts meanwhile does not count. A process of another container counts,
     because the kernel's counters of the cores include it, but cannot be named.
     """
+    import psutil
+
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
     earlier = frozenset(each.pid for each in psutil.Process().children(recursive=True))
     began, before = clock(), read_counters(cores, earlier)
@@ -117,6 +117,8 @@ def begin_load_measurement(
 
 def _displayed_process_name(process: BusyProcess) -> str:
     """The name of a process to show: ``another merge_bench`` for a process of one, else the kernel's name for it."""
+    import psutil
+
     with contextlib.suppress(psutil.Error, OSError):
         words = [os.path.basename(word) for word in psutil.Process(process.pid).cmdline()]
         if any(word.split(".")[0] in ("merge_bench", "merge-bench") for word in words):
@@ -131,6 +133,8 @@ def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherProcessLoad:
 
 def _busy_core_seconds(cores: Collection[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
+    import psutil
+
     times = psutil.cpu_times(percpu=True)
     counted = [times[core] for core in cores if core < len(times)]
     return sum(sum(core) - core.idle - core.iowait - _guest_and_steal_seconds(core) for core in counted)
@@ -138,6 +142,8 @@ def _busy_core_seconds(cores: Collection[int]) -> float:
 
 def _own_cpu_seconds(excluded_descendants: Collection[int]) -> float:
     """Seconds that this process and its descendants, without those in `excluded_descendants`, have worked."""
+    import psutil
+
     ended, seconds = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
@@ -154,6 +160,8 @@ def _guest_and_steal_seconds(cpu_times: object) -> float:
 
 def _cpu_seconds_by_process() -> dict[tuple[int, str], float]:
     """Seconds that each visible process has worked, by its id and name."""
+    import psutil
+
     seconds = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError), process.oneshot():

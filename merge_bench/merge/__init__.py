@@ -26,9 +26,18 @@ def read_registry(
 
 
 def _read_declared_member(source_text: str, constant_name: str, member_class: Callable[..., Member]) -> Member | None:
-    """Return the member that a file's source text declares; None if it declares none."""
-    for statement in ast.parse(source_text).body if f"\n{constant_name} = " in source_text else ():
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant_name:
-                return member_class(**{str(word.arg): ast.literal_eval(word.value) for word in words})
+    """Return the member that a file's source text declares; None if it declares none.
+
+    Only the lines of the declaration are parsed: to parse all files takes every process 0.1 s of CPU (AMD EPYC).
+    """
+    _, found, declaration = f"\n{source_text}".partition(f"\n{constant_name} = ")
+    lines = declaration.split("\n") if found else []
+    for count in range(1, len(lines) + 1):
+        try:
+            value = ast.parse("\n".join(lines[:count]), mode="eval").body
+        except SyntaxError:
+            continue  # the declaration goes on
+        if not isinstance(value, ast.Call):
+            return None
+        return member_class(**{str(word.arg): ast.literal_eval(word.value) for word in value.keywords})
     return None

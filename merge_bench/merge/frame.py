@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merge_bench.errors import UsageError
 
-Array: TypeAlias = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+Array: TypeAlias = "npt.NDArray[Any]"
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
 VARIABLE_BYTES = 16  # assumed for a value of variable width
+SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 BLOCK = 1 << 15  # rows that loops hash at a time: 256 KiB of hashes stay in the L2 cache
 
 
@@ -48,11 +50,15 @@ class Field:
     @property
     def is_floating(self) -> bool:
         """Whether values are floating-point numbers, so that NaN and two zeros can occur."""
+        import pyarrow as pa
+
         return bool(pa.types.is_floating(self.type))
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
     """Return the Arrow schema of these fields."""
+    import pyarrow as pa
+
     return pa.schema([(field.name, field.type) for field in fields])
 
 
@@ -71,6 +77,8 @@ class Column:
     @property
     def word_pairs(self) -> npt.NDArray[np.uint64]:
         """The values of a 16-byte column as two 64-bit words each: shape (n, 2)."""
+        import numpy as np
+
         return self.values.view(np.uint64).reshape(-1, 2)
 
     def slice_fixed_width(self, start: int, stop: int) -> Column:
@@ -92,6 +100,8 @@ class Frame:
     @property
     def nbytes(self) -> int:
         """The bytes of the frame as the metrics count them: rows × item sizes; for variable width, Arrow's buffers."""
+        import pyarrow as pa
+
         total, bits = 0, (self.rows + 7) // 8
         for field, column in zip(self.fields, self.columns, strict=True):
             total += bits if pa.types.is_boolean(field.type) else column.values.nbytes
@@ -115,6 +125,15 @@ class Frame:
             columns.append(part)
         return Frame(self.fields, tuple(columns), stop - start)
 
+    def copy_first_row(self) -> Frame:
+        """Return a frame with a copy of the first row; without rows if this frame has none."""
+        first = self.slice(0, min(1, self.rows))
+        columns = [
+            Column(each.values.copy(), each.offsets, None if each.valid is None else each.valid.copy())
+            for each in first.columns
+        ]
+        return Frame(self.fields, tuple(columns), first.rows)
+
     def select_columns(self, names: Collection[str]) -> Frame:
         """Return a frame of the same rows with only the columns called `names`."""
         kept = [at for at, field in enumerate(self.fields) if field.name in names]
@@ -122,6 +141,8 @@ class Frame:
 
     def with_nullable_fields(self, nullable_by_name: dict[str, bool]) -> Frame:
         """Return a frame of the same rows whose fields are nullable, by name, as all workers together need it."""
+        import numpy as np
+
         fields, columns = [], []
         for field, column in zip(self.fields, self.columns, strict=True):
             wanted = nullable_by_name[field.name]
@@ -136,6 +157,8 @@ class Frame:
 
         Only booleans and validity are packed into bits.
         """
+        import pyarrow as pa
+
         arrays = [
             _column_to_array(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)
         ]
@@ -162,6 +185,8 @@ def canonical_type(arrow_type: pa.DataType, column_name: str) -> pa.DataType:
 
     Raises `UsageError`, naming the column, if no engine can merge the type.
     """
+    import pyarrow as pa
+
     types = pa.types
     if types.is_dictionary(arrow_type):
         return canonical_type(arrow_type.value_type, column_name)
@@ -189,6 +214,8 @@ def canonical_type(arrow_type: pa.DataType, column_name: str) -> pa.DataType:
 
 def make_field(name: str, arrow_type: pa.DataType, *, nullable: bool) -> Field:
     """Make the field of a column with this name and canonical Arrow type."""
+    import pyarrow as pa
+
     variable = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
     return Field(name, arrow_type, 0 if variable else (arrow_type.bit_width + 7) // 8, nullable)
 
@@ -199,6 +226,8 @@ def as_integer_type(arrow_type: pa.DataType, *, include_floats: bool = False) ->
     `include_floats`: floating types, too, become integers. Libraries that lack such a type, or round its values, get
     integers: equality is the same.
     """
+    import pyarrow as pa
+
     if pa.types.is_temporal(arrow_type) or (include_floats and pa.types.is_floating(arrow_type)):
         return pa.int32() if arrow_type.bit_width == 32 else pa.int64()
     return arrow_type
@@ -206,16 +235,23 @@ def as_integer_type(arrow_type: pa.DataType, *, include_floats: bool = False) ->
 
 def reinterpret_column(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
     """Reinterpret a column's values as another type of the same width, without copies."""
+    import pyarrow as pa
+
     return pa.chunked_array([chunk.view(arrow_type) for chunk in column.chunks], arrow_type)
 
 
 def storage_dtype(width: int) -> np.dtype[Any]:
     """Return the NumPy type in which values of `width` bytes are stored and moved; complex128 for 16 bytes."""
+    import numpy as np
+
     return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[width])
 
 
 def _array_to_column(field: Field, array: pa.Array) -> Column:
     """Convert an Arrow array to a column of NumPy arrays."""
+    import numpy as np
+    import pyarrow as pa
+
     rows, start = len(array), array.offset
     validity, *buffers = array.buffers()
     valid = _unpack_bits(validity, start, rows) if field.nullable and validity is not None else None
@@ -232,6 +268,9 @@ def _array_to_column(field: Field, array: pa.Array) -> Column:
 
 def _column_to_array(field: Field, column: Column, rows: int) -> pa.Array:
     """Convert a column of NumPy arrays to an Arrow array."""
+    import numpy as np
+    import pyarrow as pa
+
     validity = None
     if column.valid is not None and not column.valid.all():
         validity = pa.py_buffer(np.packbits(column.valid, bitorder="little"))
@@ -244,6 +283,8 @@ def _column_to_array(field: Field, column: Column, rows: int) -> pa.Array:
 
 def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
     """Unpack bits start…start+rows-1 of an Arrow buffer to one byte each."""
+    import numpy as np
+
     packed = buffer_as_array(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 
@@ -262,4 +303,6 @@ def buffer_as_array(buffer: pa.Buffer | None) -> Bytes:
 
     The array is flagged as writable all the same, because numba compiles a loop once more for read-only arrays.
     """
+    import numpy as np
+
     return np.asarray(_WritableBufferView(buffer)) if buffer else np.zeros(0, np.uint8)

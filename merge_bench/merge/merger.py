@@ -6,6 +6,7 @@ In the pipelined merge pieces of both frames travel while other pieces are parti
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -95,16 +96,20 @@ class Merger:
         self.engine.begin_iteration()
         entered = time.perf_counter()
         self.exchange.barrier()
-        cpu, start = time.process_time(), time.perf_counter()
+        cpu_times = [time.process_time()]
+        start = time.perf_counter()
         with self._mark_phase("partition"):
             outgoing = self._partition_chunks()
         partitioned = time.perf_counter()
+        cpu_times.append(time.process_time())
         with self._mark_phase("exchange"):
             flights = self._exchange_sides(outgoing)
         exchanged = time.perf_counter()
+        cpu_times.append(time.process_time())
         with self._mark_phase("join"):
             rows = self.engine.join_received_rows()
-        joined, cpu = time.perf_counter(), time.process_time() - cpu
+        joined = time.perf_counter()
+        cpu_times.append(time.process_time())
         transfers = self._sum_transfers(outgoing, flights)
         self.exchange.barrier()
         self._record_spans(
@@ -115,7 +120,11 @@ class Merger:
             ("barrier", joined, time.perf_counter()),
         )
         phases = PhaseSeconds(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
-        return self._make_measurement(joined - start, phases, transfers, rows, cpu)
+        measured = self._make_measurement(joined - start, phases, transfers, rows, cpu_times[-1] - cpu_times[0])
+        partition, exchange, join = (after - before for before, after in itertools.pairwise(cpu_times))
+        cpu_seconds = PhaseSeconds(partition=partition, exchange=exchange, join=join)
+        worker = msgspec.structs.replace(measured.worker, phases_cpu_seconds=cpu_seconds)
+        return WorkerMeasurement(worker, measured.pairs)
 
     def repeat_exchange(self) -> TransferTotals:
         """Send the last merge's messages again, without partition and join; returns their bytes and seconds."""

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
+from merge_bench.merge.frame import BLOCK, SLACK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
 from merge_bench.merge.memory import BufferPool, aligned_size, allocate_aligned_bytes
 
 _Item = TypeVar("_Item")
@@ -181,9 +181,6 @@ def most_total_buckets(writer_names: Iterable[str]) -> int:
 def make_parcel_writer(writer_name: str, buckets: int) -> Writer:
     """Make a writer of rows into `buckets` buckets (`writer_name`: ``plain`` or ``lines``); for use by one thread."""
     return WRITERS[writer_name](buckets)
-
-
-SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
 
 
 @dataclass

@@ -13,7 +13,7 @@ from merge_bench.merge.distribution import SHUFFLED, RowDistribution, sent_row_b
 from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import DataPlane, find_data_plane
-from merge_bench.merge.partition import SLACK
+from merge_bench.merge.frame import SLACK
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.units import count_with_noun, format_bytes, format_count

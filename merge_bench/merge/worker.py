@@ -76,6 +76,8 @@ class LaunchState:
     merger: Merger | None = None
     exchange: Exchange | None = None
     copied: CopyMeasurement | None = None
+    first_rows: tuple[Frame, Frame] | None = None  # a copy of the first row of each frame, for `measure_fixed_costs`
+    one_row_merge_seconds: list[float] = field(default_factory=list)
     timelines: TimelineKeeper | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
@@ -262,6 +264,7 @@ def _end_on_low_memory(plugin: MergeWorker, state: LaunchState) -> None:
             os._exit(1)
 
 
+ONE_ROW_WARMUPS, ONE_ROW_MERGES = 2, 10
 HELD_SECONDS = 0.1
 """Iterations shorter than this are sent several at a time."""
 
@@ -356,6 +359,7 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     )
     engine = engines.import_engine_class(plan.engine)(shape)
     engine.load_chunks(left, right)
+    state.first_rows = left.copy_first_row(), right.copy_first_row()
     state.frames = None
     with plugin.report_if_stuck(f"opening {import_exchange_class(plan.exchange).title}", STALL_FACTOR * plan.timeout):
         state.merger = make_merger(engine, state.rank, plan, plugin.abort)
@@ -540,6 +544,24 @@ def measure_copy_speed() -> None:
         plugin.launch_state.copied = engine.measure_copy_speed(plugin.exchange.barrier)
 
 
+def measure_fixed_costs() -> None:
+    """Measure the seconds of merges of one row of each frame per worker. The chunks and the last result are lost.
+
+    Engine, buckets and connections stay as they are, so this is the time that a merge takes whatever its rows.
+    """
+    state = current_plugin().launch_state
+    merger = current_plugin().merger
+    assert state.first_rows is not None  # as `open_data_plane` has set them
+    merger.engine.load_chunks(*state.first_rows)
+    merger.notes = None
+    gc.disable()
+    try:
+        seconds = [merger.merge().worker.seconds for _ in range(ONE_ROW_WARMUPS + ONE_ROW_MERGES)]
+    finally:
+        gc.enable()
+    state.one_row_merge_seconds = seconds[ONE_ROW_WARMUPS:]
+
+
 def report_memory() -> WorkerMemory:
     """Return this worker's peak memory in this launch, in bytes, and the speed of memory copies."""
     state = current_plugin().launch_state
@@ -552,6 +574,7 @@ def report_memory() -> WorkerMemory:
         input_bytes=state.input_bytes,
         copied_bytes=copied.bytes if copied else None,
         copy_seconds=list(copied.seconds) if copied else [],
+        one_row_merge_seconds=state.one_row_merge_seconds,
         exchange_statistics=state.exchange.statistics() if state.exchange else {},
     )
 

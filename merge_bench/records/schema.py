@@ -181,7 +181,12 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
-    """The start of a launch: a cluster is up and holds its data. ``other_load`` is null if it runs on other hosts."""
+    """The start of a launch: a cluster is up and holds its data. ``other_load`` is null if it runs on other hosts.
+
+    ``startup_parts``: the seconds of each part of ``startup_seconds``, by its name, in their order: ``processes``
+    (started), ``scheduler`` (answers), ``workers`` (have connected), ``libraries`` (are loaded), ``tables``, ``data
+    plane`` (of each worker), ``connections``, ``parcel writers`` (chosen); of other launches fewer.
+    """
 
     launch: Count
     config: str
@@ -192,11 +197,12 @@ class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
     data_bytes: Count
     rows: Count
     startup_seconds: Seconds | None = None
+    startup_parts: dict[str, Seconds] = {}
     other_load: HostLoad | None = None
 
 
 class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Seconds of one worker in each phase; where phases overlap, their sum exceeds its time."""
+    """Seconds of one worker, or of its processor time, in each phase; where phases overlap, they exceed its time."""
 
     partition: Seconds | None
     exchange: Seconds | None
@@ -219,7 +225,11 @@ class TransferSeconds(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerIteration(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker's part of one merge, on its own monotonic clock."""
+    """One worker's part of one merge, on its own monotonic clock.
+
+    ``cpu_seconds``, ``phases_cpu_seconds``: processor time of its process, all threads; the latter is null where phases
+    overlap.
+    """
 
     rank: Count
     seconds: Seconds
@@ -231,6 +241,7 @@ class WorkerIteration(msgspec.Struct, frozen=True, kw_only=True):
     received_rows: FrameCounts | None = None
     result_rows: Count | None = None
     cpu_seconds: Seconds | None = None
+    phases_cpu_seconds: PhaseSeconds | None = None
 
 
 class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -410,6 +421,8 @@ class PowerLine(RecordLine, tag="power", frozen=True, kw_only=True):
 class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory of one worker's process, verification excluded, and how fast it copied memory while all workers did.
 
+    ``one_row_merge_seconds``: its seconds of each merge of one row of each frame per worker, by the same engine over
+    the same connections: the time that does not depend on the number of rows.
     ``exchange_statistics``: what the library of the data plane counted since it was opened, under its own names.
     """
 
@@ -420,6 +433,7 @@ class WorkerMemory(msgspec.Struct, frozen=True, kw_only=True):
     input_bytes: Count | None = None
     copied_bytes: Count | None = None
     copy_seconds: list[Seconds] = []
+    one_row_merge_seconds: list[Seconds] = []
     exchange_statistics: dict[str, float] = {}
 
 

@@ -17,7 +17,6 @@ from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
 from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
 from merge_bench.report.command_sections import command_runs_best_first
-from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import print_page_at_exit
 from merge_bench.view.text import DisplayUnit, format_number, mark_unprintable
@@ -158,8 +157,11 @@ def _make_campaign_figures(campaign: Campaign) -> CampaignFigures:
         for run, launches in counted
     ]
     measured = sum(bool(launch.timed_iterations) for launch in campaign.launches)
-    ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
-    result = tuning_result_of(campaign) if ended else None
+    result = None
+    if is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0:
+        from merge_bench.tune.result import tuning_result_of
+
+        result = tuning_result_of(campaign)
     outcome = result.outcome_heading if result is not None else ""
     if not rates:
         return CampaignFigures(verified=verified, launches=measured, outcome=outcome)

@@ -15,7 +15,8 @@ from merge_bench.analysis.documents import (
     UcxReleaseCheck,
 )
 from merge_bench.config.check import BRINGS_CODE, ConfigCheckResult
-from merge_bench.host.doctor import BAD, OK, WARN, Finding
+from merge_bench.host.description import Finding
+from merge_bench.host.doctor import BAD, OK, WARN
 from merge_bench.host.pinning import WorkerBinding
 from merge_bench.report.run_sections import write_selected_protocols, write_selected_transports
 from merge_bench.units import count_with_noun

@@ -66,6 +66,11 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
         first_core_shortage(aggregate.complete_launches(campaign.runs[0])),
         bottleneck.besides or bottleneck.what,
     )
+    if limit == "host":
+        return SuggestedCommand(("doctor",), "looks for what takes the workers' cores; run it on their host")
+    rows = campaign.runs[0].plan.rows_per_chunk
+    if limit == "fixed-costs" and rows:
+        return _repeat_run_step(old_options, "measures a merge of ten times the rows", chunk=str(10 * rows))
     if limit in ("slow-link", "straggler"):
         return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
@@ -207,9 +212,12 @@ def next_step_after_tuning(
     `config_path`: the file of the config that the tuning found, None without one; `seconds_to_decide`: the time in
     which all candidates can be tried and judged.
     """
-    from merge_bench.tune.tuning_plan import rounded_up_duration_text
+    from merge_bench.tune.tuning_plan import advised_budget_seconds, rounded_up_duration_text
 
     old_options, tuning = _recorded_options(campaign), campaign.plans[0].tune
+    advised = advised_budget_seconds(result.stopped)  # what is printed above the next command
+    if advised:
+        seconds_to_decide = max(seconds_to_decide or 0.0, advised)
     budget = _budget_to_decide_tuning(campaign, result, seconds_to_decide)
     if config_path is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
@@ -231,6 +239,7 @@ def next_step_after_tuning(
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
         more |= {"wait_for_quiet": "5m"} if busy and waits else {}
+        more |= {"budget": rounded_up_duration_text(advised)} if advised > (seconds or advised) else {}
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
         return _repeat_tuning_step(campaign, old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
@@ -245,7 +254,7 @@ def next_step_after_tuning(
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
         changed["budget"] = rounded_up_duration_text(
-            2 * seconds
+            max(2 * seconds, advised)
             if quiet and waits and not result.has_tried_nothing
             else max(2 * seconds, seconds_to_decide or 0.0)
         )

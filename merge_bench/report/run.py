@@ -240,9 +240,13 @@ def _conclusion_rows(document: RunDocument) -> Iterable[tuple[str, str]]:
     link = document.link
     if link is not None:
         limit = f"link limit of {format_gib(link.limit_bytes_per_second)} GiB/s at this size"
-        share = "" if link.fraction is None else f"{sections.percent_of_limit(link.fraction)}% of the "
         over = f", over {', '.join(link.transports)}" if link.transports else ""
-        yield "Link", share + limit + over + (_why_link_share_differs(document) if share else "")
+        if link.disturbed is not None:
+            rate = format_gib(link.limit_bytes_per_second)
+            yield "Link", f"disturbed: {rate} GiB/s, {link.disturbed}{over}"
+        else:
+            share = "" if link.fraction is None else f"{sections.percent_of_limit(link.fraction)}% of the "
+            yield "Link", share + limit + over + (_why_link_share_differs(document) if share else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)

@@ -194,7 +194,7 @@ def write_interval_note(page: PageBuilder, document: RunDocument) -> None:
 
 def percent_of_limit(share: float | None) -> str:
     """A share of a limit in percent as text; ``> 100`` where it exceeds the limit by more than noise."""
-    return NULL if share is None else "> 100" if share > diagnostics.EXCEEDED else f"{100 * share:.0f}"
+    return NULL if share is None else "> 100" if share > aggregate.EXCEEDED else f"{100 * share:.0f}"
 
 
 def describe_bottleneck(document: RunDocument) -> str:
@@ -245,11 +245,12 @@ def write_link_limit(page: PageBuilder, document: RunDocument, unverified_mark: 
         )
         page.collect_footnote(f"link limit: {why_worker_figures_absent(document)}")
         return
+    doubt = f"; disturbed: {limits.disturbed}" if limits.disturbed else ""
     limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.from_options(document.plan).pipeline
     shown = [
         (
             "Link limit of a worker (GiB/s)",
-            format_gib(limit) + (f"; {limits.not_checked}" if limits.not_checked else ""),
+            format_gib(limit) + doubt + (f"; {limits.not_checked}" if limits.not_checked else ""),
         )
     ]
     if limits.check_bytes_per_second and limit:

@@ -17,7 +17,6 @@ import msgspec
 
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
-from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import RecordedTuning
 from merge_bench.records.schema import AddedConfigLine, TuningStepLine
@@ -26,6 +25,7 @@ from merge_bench.tune.evaluator import (
     AGAIN,
     COMBINE,
     CONFIRM,
+    MAY_LOSE,
     NO_GAIN,
     NO_GAIN_SEEN,
     NOISE,
@@ -214,8 +214,10 @@ class TuningResult:
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
-        best = max(steps, key=_ratio_or_zero, default=None)
+        best = max(steps, key=self._rank_of_unconfirmed_gain, default=None)
         apart = _ratio_or_zero(self.noise_floor) or 1.0
+        if best is not None and best.config in self._faster_at_one_size:
+            return f"{best.config} is faster than {self.baseline} at one size, but may be slower at another"
         if best is not None and _ratio_or_zero(best) > max(1.0 + self.threshold, apart, 1 / apart):
             return f"{best.config} may be faster than {self.baseline}"
         if best is None or _ratio_or_zero(best) <= 1.0 or best.launches < SearchOptions.least:
@@ -228,10 +230,12 @@ class TuningResult:
         gain = f"{NO_GAIN}{self.threshold:.1%}"
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
+        if len(names) == 1 and {Verdict.FASTER.value, Verdict.SLOWER.value} <= {*reasons}:
+            return f"{names[0]} is faster at one size and slower at another"
         if len(names) == 1:
             outcomes = (text for start, text in _REJECTED.items() if any(why.startswith(start) for why in reasons))
             return f"{names[0]} {next(outcomes, 'was rejected').format(gain=gain)}"
-        if Verdict.FAILED.value in reasons:
+        if Verdict.FAILED.value in reasons or Verdict.FASTER.value in reasons:
             return f"none of {', '.join(names)} is faster in new launches"
         how = "showed" if Verdict.INCONCLUSIVE.value in reasons else "have"
         of = f"the best {len(names)} of {self.screened} candidates" if self.screened > len(names) else ", ".join(names)
@@ -243,7 +247,16 @@ class TuningResult:
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_text(line) == UNDECIDED and line.config not in lost]
-        return sorted(lines, key=_ratio_or_zero, reverse=True)
+        return sorted(lines, key=self._rank_of_unconfirmed_gain, reverse=True)
+
+    @property
+    def _faster_at_one_size(self) -> set[str]:
+        """The configs that are faster at a size, and rejected because they may be slower at another."""
+        return {line.config for line in self.confirmed if line.reason.startswith(MAY_LOSE)}
+
+    def _rank_of_unconfirmed_gain(self, line: TuningStepLine) -> tuple[bool, float]:
+        """The rank of a step without a verdict: first those of configs that are faster at a size, then by estimate."""
+        return line.config in self._faster_at_one_size, _ratio_or_zero(line)
 
     @property
     def best_config_name(self) -> str | None:
@@ -370,11 +383,14 @@ def ended_tuning_result_of(campaign: Campaign) -> TuningResult:
 def decision_text(line: TuningStepLine) -> str:
     """The decision of a step of the search, in the words of reports: ``gained``, ``kept``, ``dropped``, ``undecided`` …
 
-    A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
+    A setting that gains alone is ``gained``, not ``kept``. A config that may be slower at a size is undecided there. An
+    INCONCLUSIVE confirmation is undecided, or shows no gain
     if its estimate is none after enough blocks. Older records call the noise ``kept``, and undecided ``dropped``.
     """
     if line.config.endswith(AGAIN):
         return NOISE
+    if line.decision == "rejected" and line.reason.startswith(MAY_LOSE):
+        return UNDECIDED
     if (
         line.decision == UNDECIDED
         or ((line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED))
@@ -554,9 +570,14 @@ class _TuningStageFinder:
         combined = any(line.phase == COMBINE and line.config == candidate for line in self.steps)
         phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
         if confirming:
-            doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {self.confirm}"
+            most = self.confirm if blocks <= self.confirm else 2 * self.confirm  # more, where a loss is not excluded
+            doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {most}"
             done = Counter(one.plan for one in recent if one.has_ended)
             waiting = {size: max(len(names) * self.confirm - done[size], 0) for size in self.sizes}
+            if most > self.confirm:
+                waiting = {
+                    at: (most - blocks + 1) * len({one.config for one in recent if one.block == recent[-1].block})
+                }
             seconds = (count * self._launch_seconds(size) for size, count in waiting.items())
             left = self._time_left_text(math.fsum(seconds), None)
         else:
@@ -616,6 +637,8 @@ class _TuningStageFinder:
         sizes = [self.campaign.plans[at] for at in (0, plan)]
         if None in [size.rows_per_chunk for size in sizes]:
             return self._launch_seconds(0)
+        from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
+
         small, large = (rule_of_thumb_seconds(size.rows_per_chunk or 0, size.iterations or 0) for size in sizes)
         return self._launch_seconds(0) * (large / small)
 

@@ -1,7 +1,8 @@
 """The steps of a search: screening, forward combination, backward ablation, and the confirmation.
 
 The confirmation makes fresh launches of the baseline and of the config that was found, at every size of the problem.
-One config must serve all sizes: a gain at one size does not make up for a loss at another.
+One config must serve all sizes: it is accepted only if a loss beyond the threshold is excluded at each of them, because
+a gain at one size does not make up for a loss at another.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import EffectEstimate
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge_effects, least_launches_for_significance
@@ -18,7 +19,9 @@ from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
     CONFIRM,
+    MAY_LOSE,
     NO_GAIN,
+    NO_LOSS,
     NOISE,
     SCREEN,
     UNDECIDED,
@@ -267,16 +270,16 @@ def confirm_or_repair_best(
     """Confirm candidates on new launches; if none is faster, remove the values of `best` that lose, and confirm again.
 
     Returns the fastest confirmed candidate, or the empty one. Values are removed in turn at each size at which `best`
-    is slower, and the rest gets one more confirmation. Those launches are part of the search, so they are not made once
-    the budget is spent.
+    is or may be slower, and the rest gets one more confirmation. Those launches are part of the search, so they are not
+    made once the budget is spent.
     """
     if not best.values:
         return best
-    winner, slower = confirm_candidates([best, *other_candidates], evaluator, options)
+    winner, losing = confirm_candidates([best, *other_candidates], evaluator, options)
     if winner is not None:
         return winner
     try:
-        repaired = _remove_slowing_values(best, slower, evaluator, options)
+        repaired = _remove_slowing_values(best, losing, evaluator, options)
     except BudgetSpent:
         return Candidate()
     return Candidate() if repaired == best else confirm_candidates([repaired], evaluator, options)[0] or Candidate()
@@ -298,11 +301,11 @@ def max_candidates_to_confirm(options: SearchOptions, size_count: int) -> int:
 
 
 def _remove_slowing_values(
-    best: Candidate, slower_plans: Sequence[int], evaluator: Evaluator, options: SearchOptions
+    best: Candidate, losing_plans: Sequence[int], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
     """Return `best` without the values that make it slower at the given plans; at least one value stays."""
     repaired, required_gain = best, RequiredGain(options.threshold)
-    for plan in slower_plans:
+    for plan in losing_plans:
         for value in best.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
@@ -320,16 +323,62 @@ def _remove_slowing_values(
 def confirm_candidates(
     candidates: Sequence[Candidate], evaluator: Evaluator, options: SearchOptions
 ) -> tuple[Candidate | None, list[int]]:
-    """Confirm candidates on new launches; returns the fastest that is faster at some size and slower at none, or None.
+    """Confirm candidates on new launches; returns the fastest that is faster at some size and loses at none, or None.
 
-    Also returns the plans at which the first candidate is slower. Each size gets `options.confirm` own blocks, in turn;
-    fewer if the budget ends, but as many as a verdict needs. None of them was seen by the search, because the
-    winner of a search looks better than it is. All candidates share the launches of the baseline, and with all sizes
-    they are one family of verdicts. One that is INCONCLUSIVE, but whose own interval ends below the threshold, is
-    recorded as `NO_GAIN`: nobody would take a setting for less. Raises BudgetSpent if the budget ends before each size
-    has as many blocks as a verdict needs.
+    Also returns the plans at which the first candidate is slower, or may be although it is faster at another. Each size
+    gets `options.confirm` own blocks, in turn; fewer if the budget ends, but as many as a verdict needs. None of them
+    was seen by the search, because the winner of a search looks better than it is. All candidates share the launches of
+    the baseline, and with all sizes they are one family of verdicts.
+
+    That a candidate loses at no size is judged by intervals of level 1 - α ÷ m, m the number of candidates that are
+    faster at a size, whose lower ends have to be above the threshold's loss. It needs no share of α for each size,
+    because all of them have to pass. Sizes at which that is open get as many blocks once more; by two looks at α ÷ 2m
+    each, a config with a loss beyond the threshold is accepted in at most 5 of 100.
+
+    One that is INCONCLUSIVE, but whose own interval ends below the threshold, is recorded as `NO_GAIN`: nobody would
+    take a setting for less. Raises BudgetSpent if the budget ends before each size has as many blocks as a verdict
+    needs.
     """
-    sizes, family = evaluator.plan_count, evaluator.plan_count * len(candidates)
+    comparisons = _launch_confirmation(candidates, evaluator, options)
+    effects = {each: _effects_by_size(by_size) for each, by_size in comparisons.items()}
+    pooled = [effect for by_size in effects.values() for effect in by_size]
+    family = evaluator.plan_count * len(candidates)
+    judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family_size=family))
+    judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
+    verdicts = {each: [judgement.verdict for judgement in judgements[each]] for each in candidates}
+    faster = [each for each in candidates if Verdict.FASTER in verdicts[each] and Verdict.SLOWER not in verdicts[each]]
+    loss = _LossTest(options.threshold, options.alpha / max(len(faster), 1))
+    _launch_until_loss_excluded({each: comparisons[each] for each in faster}, loss, evaluator, options)
+    failed = [each for each in faster if any(comparison.failures for comparison in comparisons[each])]
+    accepted = [each for each in faster if each not in failed and not any(map(loss.is_possible, comparisons[each]))]
+    accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
+    for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
+        decision = "accepted" if candidate in accepted else "rejected"
+        _record_confirmation(
+            comparisons[candidate],
+            [] if candidate in failed else judgements[candidate],
+            decision,
+            evaluator,
+            options,
+            loss if candidate in faster else None,
+        )
+    first = candidates[0]
+    losing = [
+        plan
+        for plan, (verdict, comparison) in enumerate(zip(verdicts[first], comparisons[first], strict=False))
+        if verdict is Verdict.SLOWER or (first in faster and first not in failed and loss.is_possible(comparison))
+    ]
+    return accepted[-1] if accepted else None, losing
+
+
+def _launch_confirmation(
+    candidates: Sequence[Candidate], evaluator: Evaluator, options: SearchOptions
+) -> dict[Candidate, list[PairedComparison]]:
+    """Launch the blocks of a confirmation; returns the comparisons of each candidate with the baseline, by size.
+
+    Raises BudgetSpent, after recording what was measured, if the budget ends before there are enough for a verdict.
+    """
+    sizes = evaluator.plan_count
     comparisons = {
         each: [PairedComparison(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates
     }
@@ -337,7 +386,7 @@ def confirm_candidates(
         try:
             against, *samples = evaluator.launch_block([Candidate(), *candidates], plan=plan, for_search=False)
         except BudgetSpent:
-            if block >= blocks_needed_for_verdict(options, family):
+            if block >= blocks_needed_for_verdict(options, sizes * len(candidates)):
                 break
             for comparison in (
                 comparison for by_size in comparisons.values() for comparison in by_size if comparison.ratios
@@ -349,18 +398,58 @@ def confirm_candidates(
             raise
         for candidate, sample in zip(candidates, samples, strict=True):
             comparisons[candidate][plan].add_block(sample, against)
-    effects = {each: _effects_by_size(by_size) for each, by_size in comparisons.items()}
-    pooled = [effect for by_size in effects.values() for effect in by_size]
-    judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family_size=family))
-    judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
-    verdicts = {each: {judgement.verdict for judgement in judgements[each]} for each in candidates}
-    accepted = [each for each, seen in verdicts.items() if Verdict.FASTER in seen and Verdict.SLOWER not in seen]
-    accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
-    for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
-        decision = "accepted" if candidate in accepted else "rejected"
-        _record_confirmation(comparisons[candidate], judgements[candidate], decision, evaluator, options)
-    slower = [plan for plan, each in enumerate(judgements[candidates[0]]) if each.verdict is Verdict.SLOWER]
-    return accepted[-1] if accepted else None, slower
+    return comparisons
+
+
+@dataclass(frozen=True)
+class _LossTest:
+    """Whether a candidate may lose more than `threshold` (0.02 for 2 %) at a size, at the error probability `alpha`."""
+
+    threshold: float
+    alpha: float
+
+    def interval(self, comparison: PairedComparison) -> tuple[float, float] | None:
+        """The interval of the log-ratio that decides; None if there are too few blocks."""
+        return comparison.effect.interval(self.alpha) if comparison.effect is not None else None
+
+    def is_possible(self, comparison: PairedComparison) -> bool:
+        """Whether a loss beyond the threshold is not excluded."""
+        interval = self.interval(comparison)
+        return interval is None or interval[0] <= -math.log1p(self.threshold)
+
+    def is_likely(self, comparison: PairedComparison) -> bool:
+        """Whether even the estimate is a loss beyond the threshold, so that more blocks would hardly exclude it."""
+        return comparison.effect is not None and comparison.effect.estimate <= -math.log1p(self.threshold)
+
+
+def _launch_until_loss_excluded(
+    comparisons: Mapping[Candidate, Sequence[PairedComparison]],
+    loss: _LossTest,
+    evaluator: Evaluator,
+    options: SearchOptions,
+) -> None:
+    """Launch `options.confirm` more blocks of candidates that are faster, at each size at which they may lose.
+
+    `comparisons`: those of each such candidate by size. Nothing is launched of one with a likely loss. All of these
+    blocks are made before anyone looks at them; fewer if the budget ends.
+    """
+    open_comparisons = [
+        comparison
+        for by_size in comparisons.values()
+        if not any(map(loss.is_likely, by_size))
+        for comparison in by_size
+        if loss.is_possible(comparison)
+    ]
+    plans = sorted({comparison.plan for comparison in open_comparisons})
+    for _, plan in itertools.product(range(options.confirm), plans):
+        at_size = [comparison for comparison in open_comparisons if comparison.plan == plan]
+        tested = [Candidate(), *(comparison.candidate for comparison in at_size)]
+        try:
+            against, *samples = evaluator.launch_block(tested, plan=plan, for_search=False)
+        except BudgetSpent:
+            return
+        for comparison, sample in zip(at_size, samples, strict=True):
+            comparison.add_block(sample, against)
 
 
 def _effects_by_size(comparisons: Sequence[PairedComparison]) -> list[EffectEstimate]:
@@ -377,10 +466,12 @@ def _record_confirmation(
     decision: str,
     evaluator: Evaluator,
     options: SearchOptions,
+    loss: _LossTest | None,
 ) -> None:
     """Record the confirmation of a candidate, a line for each problem size.
 
-    `judgements`: the verdict at each size; empty if a launch failed.
+    `judgements`: the verdict at each size; empty if a launch failed. `loss`: the test of its losses if it is faster at
+    a size, else None.
     """
     if not judgements:
         for comparison in comparisons:
@@ -389,7 +480,14 @@ def _record_confirmation(
     effects = [judgement.effect for judgement in judgements]
     alone = judge_effects(effects, threshold=options.threshold, alpha=options.alpha)
     for comparison, judgement, own in zip(comparisons, judgements, alone, strict=True):
-        below = own.interval is not None and own.interval[1] < math.log1p(options.threshold)
-        none = judgement.verdict is Verdict.INCONCLUSIVE and below
-        reason = f"{NO_GAIN}{options.threshold:.1%}" if none else judgement.verdict.value
-        comparison.record_decision(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)
+        reason, interval = judgement.verdict.value, judgement.interval
+        if judgement.verdict is Verdict.INCONCLUSIVE and loss is not None:
+            reason = f"{MAY_LOSE if loss.is_possible(comparison) else NO_LOSS}{options.threshold:.1%}"
+            interval = loss.interval(comparison)
+        elif (
+            judgement.verdict is Verdict.INCONCLUSIVE
+            and own.interval is not None
+            and own.interval[1] < math.log1p(options.threshold)
+        ):
+            reason, interval = f"{NO_GAIN}{options.threshold:.1%}", own.interval
+        comparison.record_decision(evaluator, CONFIRM, decision, reason, interval)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 
 import msgspec
@@ -62,7 +63,7 @@ from merge_bench.tune.evaluator import (
 from merge_bench.tune.result import STOPPED, TuningResult, tuning_result_of
 from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.space import SettingValue, TuningSpace
-from merge_bench.tune.strategies import strategies
+from merge_bench.tune.strategies import SearchStrategy, strategies
 from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, make_left_out_record_lines
 
 CONFIGS = "configs"
@@ -149,7 +150,7 @@ class ClusterEvaluator:
     def __post_init__(self) -> None:
         self._records = CampaignFollower(self.writer.folder, limit=sys.maxsize)
         self._configs: dict[str, Sequence[PlannedRun] | str] = {self.baseline: self.prepared}
-        campaign = self._read_campaign()
+        campaign = self.read_campaign()
         self._recorded_configs = {line.config.name for line in campaign.added}
         self._recorded_steps = [msgspec.structs.replace(line, time=0.0) for line in campaign.tuning]
         self._store_launch_samples(campaign)
@@ -290,7 +291,7 @@ class ClusterEvaluator:
         status = self.launch(job, self._next_index)
         if (interrupted := signals.pending_interruption()) is not None:
             raise interrupted
-        self._store_launch_samples(self._read_campaign())
+        self._store_launch_samples(self.read_campaign())
         if (job.config, job.plan, job.block) not in self._samples_by_launch:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
@@ -324,7 +325,7 @@ class ClusterEvaluator:
             times = "once" if self._baseline_failures == 1 else f"{self._baseline_failures} times in a row"
             raise RunFailed(f"the baseline failed {times}: {sample.reason}")
 
-    def _read_campaign(self) -> Campaign:
+    def read_campaign(self) -> Campaign:
         """Return the campaign as its records are now; only lines that were added since the last call are read."""
         self._records.read()
         while self._records.has_more:
@@ -437,7 +438,7 @@ def run_tuning(
                         wait_seconds=task.run.wait_for_quiet,
                         first_measurement=caller.look,
                     )
-                    _search_and_confirm(task, timing, writer, progress)
+                    _tune_with_real_launches(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
                     write_tuned_config(whole, task.space, task.text, task.sizes, task.options.metric, config_path)
                     untried = tuning_result_of(whole).has_tried_nothing
@@ -457,10 +458,10 @@ def run_tuning(
         return read_campaign(writer.folder), status, problem
 
 
-def _search_and_confirm(
+def _tune_with_real_launches(
     task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: ProgressDisplay
 ) -> None:
-    """Run the search strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
+    """Make the evaluator of a tuning, search with its strategy, and confirm the best candidates."""
     tune_options = task.options
 
     def launch_and_note_seconds(job: PlannedLaunch, launch_index: int) -> int:
@@ -493,27 +494,50 @@ def _search_and_confirm(
     options = SearchOptions(
         threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm
     )
+    search_and_confirm(
+        evaluator,
+        strategies()[tune_options.strategy],
+        task.space,
+        task.values,
+        options,
+        partial(fit_search_to_timed_baseline, task, timing, evaluator),
+    )
+
+
+def search_and_confirm(
+    evaluator: ClusterEvaluator,
+    strategy: SearchStrategy,
+    space: TuningSpace,
+    values: Sequence[SettingValue],
+    options: SearchOptions,
+    fit_search_to_budget: Callable[[], AffordableSearch],
+) -> Candidate:
+    """Search `values` for the best candidates, and confirm them; a spent budget ends either, and is recorded.
+
+    `fit_search_to_budget`: launches the baseline to find what fits the budget; may raise BudgetSpent. Returns the
+    config that was confirmed, or the empty candidate.
+    """
     best, spent = Candidate(), None
     try:
-        fitting = fit_search_to_timed_baseline(task, timing, evaluator)
-        best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
+        best = strategy.tune(space, fit_search_to_budget().values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
-    candidates = candidates_worth_confirming(read_campaign(writer.folder), task.values, best)
+    candidates = candidates_worth_confirming(evaluator.read_campaign(), values, best)
     together = candidates[
         : max(evaluator.confirmable_candidate_count(max_candidates_to_confirm(options, evaluator.plan_count)), 1)
     ]
     first, names = [*together, Candidate()][0], ", ".join(each.config_name("") for each in together)
     if spent is not None:
-        judged = tuning_result_of(read_campaign(writer.folder)).screened
+        judged = tuning_result_of(evaluator.read_campaign()).screened
         so_far = f"; best so far: {names}" if together else "; no candidate seems faster so far" if judged else ""
         _record_early_end(evaluator, first, f"{spent}{so_far}")
         if together and not evaluator.has_time_to_confirm(blocks_needed_for_verdict(options, evaluator.plan_count)):
-            return
+            return Candidate()
     try:
-        confirm_or_repair_best(first, evaluator, options, together[1:])
+        return confirm_or_repair_best(first, evaluator, options, together[1:])
     except BudgetSpent as ended:
         _record_early_end(evaluator, first, f"{ended}, during the confirmation of {names}")
+        return Candidate()
 
 
 def fit_search_to_timed_baseline(

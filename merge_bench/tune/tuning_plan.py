@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,7 +56,7 @@ from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_tuning_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration, parse_duration
 from merge_bench.view.titles import shell_command_text
 
 SIZES = (1_000_000, 25_000_000)
@@ -366,6 +367,7 @@ def _check_limits_allow_verdict(options: TuneOptions, first_block_launches: int,
 
 _SPARE = 1.2
 """How much longer than needed a budget is that is advised: no two launches take the same time."""
+_ADVISED_BUDGET = re.compile(r"use --budget ([0-9.]+[a-z]*) or more")
 LAUNCH_MARGIN = 1.2
 """Factor by which a launch may take longer than expected before fewer settings fit the budget."""
 
@@ -419,6 +421,12 @@ def fit_search_to_budget(values: Sequence[SettingValue], costs: TuningCosts, bud
         f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
         f" {rounded_up_duration_text(_SPARE * least)} or more, or {costs.less}"
     )
+
+
+def advised_budget_seconds(reason: str | None) -> float:
+    """The seconds of the budget that a sentence of `fit_search_to_budget` names in the records; 0 if it names none."""
+    advised = _ADVISED_BUDGET.search(reason or "")
+    return parse_duration(advised[1]) if advised else 0.0
 
 
 def _duration_text(seconds: float) -> str:

@@ -189,6 +189,7 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
         "transports": ["sysv/memory", "tcp/lo"],
         "bytes_per_second": pytest.approx(400e6),
         "silent_ranks": [],
+        "disturbed": None,
     }
     assert found["lanes"] == [
         {"from": 0, "to": 1, "placement": "same host", "transports": ["sysv/memory", "tcp/lo"]},

@@ -112,7 +112,15 @@ def test_sizes_double_as_long_as_they_fit() -> None:
     assert 1 < len(few) < 6
 
 
-LINK = {"fraction": 0.95, "limit_bytes_per_second": 9e9, "check_bytes_per_second": 10e9, "not_checked": None}
+LINK = {
+    "fraction": 0.95,
+    "limit_bytes_per_second": 9e9,
+    "check_bytes_per_second": 10e9,
+    "not_checked": None,
+    "wall_ratio": 1.1,
+    "disturbed": None,
+}
+DISTURBED = {**LINK, "fraction": None, "wall_ratio": None, "disturbed": "exchanges ran 1.6 × as fast"}
 
 
 def test_the_link_gives_two_values() -> None:
@@ -123,6 +131,35 @@ def test_the_link_gives_two_values() -> None:
     bench = Bench(Path())
     assert measures.link_values(bench, unchecked, AT_LEAST, AT_MOST) == {"a": 0.95}
     assert bench.details[AT_MOST.name] == {measures.NOT_MEASURED: reason}
+
+
+def test_a_limit_that_was_disturbed_counts_for_no_goal() -> None:
+    bench = Bench(Path())
+    assert measures.link_values(bench, ran(link=DISTURBED), AT_LEAST, AT_MOST) == {}
+    reason = "the link limit was disturbed: exchanges ran 1.6 × as fast"
+    assert bench.details == {name: {measures.NOT_MEASURED: reason} for name in (AT_LEAST.name, AT_MOST.name)}
+    with pytest.raises(RunFailed, match=reason):
+        measures.wall_over_bytes(ran(link=DISTURBED))
+    here = Answering(
+        lambda **_: ran(link=DISTURBED, peak_memory_bytes={"per_worker": [{"above_imports": 2, "input": 1}]})
+    )
+    running = Running([next(one for one in MEASURES if one.name == "shared-memory")])
+    running._measure(running.wanted[0], here)
+    assert running.found[targets.SHARED_MEMORY.name].failures == [reason]
+    assert running.found[targets.SHARED_MEMORY.name].met is None
+    assert running.found[targets.MEMORY.name].values == [2.0]
+
+
+def test_a_share_of_a_disturbed_limit_does_not_count_in_older_files_either() -> None:
+    result = Result(targets.SHARED_MEMORY, [1.55, 0.88, 0.86])
+    assert (result.met, result.sure) == (False, True)
+    assert result.spread is not None
+    assert (result.spread.median, result.spread.high, result.spread.blocks) == (pytest.approx(0.87), 0.88, 2)
+    document = json.loads(json.dumps(result.to_json()))
+    del document["most_counted"]
+    assert Result.from_json(document) == result
+    assert Result(targets.SHARED_MEMORY, [1.55]).met is None
+    assert Result(AT_LEAST, [3.0]).met
 
 
 def test_a_link_without_a_limit_is_no_value() -> None:
@@ -151,14 +188,11 @@ def test_links_are_measured_over_the_transports_that_the_goals_name() -> None:
     assert asked == [("hosts", "tcp"), (None, "sysv,posix,cma")]
 
 
-def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
-    workers = [SimpleNamespace(sent_bytes=SimpleNamespace(left=left, right=50)) for left in (40, 50)]
-    timed = [SimpleNamespace(wall_seconds=wall, workers=workers, pairs=[]) for wall in (1.0, 1.1, 1.5)]
-    launch = SimpleNamespace(timed_iterations=timed, link=SimpleNamespace(limit_bytes_per_second=100.0))
-    assert measures.wall_over_bytes(launched(launch)) == pytest.approx(1.1)
-    launch.link = None
-    with pytest.raises(RunFailed, match="the link limit was not measured"):
-        measures.wall_over_bytes(launched(launch))
+def test_wall_over_bytes_is_that_of_the_report() -> None:
+    assert measures.wall_over_bytes(ran(link=LINK)) == pytest.approx(1.1)
+    for link in (None, {**LINK, "wall_ratio": None}):
+        with pytest.raises(RunFailed, match="the link limit was not measured"):
+            measures.wall_over_bytes(ran(link=link))
 
 
 def test_every_size_is_told_beside_how_far_they_spread() -> None:

@@ -69,6 +69,7 @@ class Script:
     failure: str | None = None
     dashboard: str | None = None
     seconds: float = 4.0
+    one_row_merge_seconds: Sequence[float] = ()
     copy_seconds: Sequence[float] = ()  # for COPIED_BYTES, which is what a worker's partition reads and writes
 
     @property
@@ -214,6 +215,7 @@ def write_launch(writer: CampaignWriter, script: Script) -> None:
                     input_bytes=2 * CHUNK_BYTES,
                     copied_bytes=COPIED_BYTES if script.copy_seconds else None,
                     copy_seconds=list(script.copy_seconds),
+                    one_row_merge_seconds=list(script.one_row_merge_seconds),
                 )
                 for rank in range(script.workers)
             ],

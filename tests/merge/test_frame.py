@@ -130,3 +130,18 @@ def test_no_rows() -> None:
     assert flat.rows == 0
     assert flat.to_arrow().equals(table)
     assert Frame.from_arrow(pa.table({"a": pa.chunked_array([], pa.large_string())})).rows == 0
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_copy_of_the_first_row_keeps_no_memory_of_the_frame(rows: int) -> None:
+    table = pa.table(
+        {
+            "k": pa.array(range(rows), pa.int64()),
+            "s": pa.array(["héllo", None, "x"][:rows], pa.large_string()),
+        }
+    )
+    frame = Frame.from_arrow(table)
+    first = frame.copy_first_row()
+    assert first.to_arrow().to_pylist() == table.slice(0, 1).to_pylist()
+    for mine, theirs in zip(first.columns, frame.columns, strict=True):
+        assert not np.shares_memory(mine.values, theirs.values)

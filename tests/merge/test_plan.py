@@ -17,7 +17,7 @@ from merge_bench.host.description import Hardware
 from merge_bench.merge.distribution import RowDistribution
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.partition import SLACK
+from merge_bench.merge.frame import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_memory_fits, synthetic_worker_bytes
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import generate_chunks

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from merge_bench.analysis.statistics import paired_effect
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, LaunchSample, SearchOptions
 from merge_bench.tune.result import TuningResult, tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair_best, max_candidates_to_confirm
+from merge_bench.tune.search_steps import confirm_candidates, confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.tune_campaign import TuningBudget
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
@@ -158,3 +160,59 @@ def test_a_gain_within_the_noise_is_no_reason_to_say_may_be_faster(tmp_path: Pat
         for twin in (apart, 1 / apart):
             noisy = replace(found, noise_floor=structs.replace(noise, ratio=twin))
             assert noisy.outcome_heading == f"Not decided: {outcome_}"
+
+
+def sized(*by_size: Sequence[float]) -> ReplayEvaluator:
+    """An evaluator whose setting ``a`` is in turn so many times as fast as the baseline, at each of several sizes."""
+
+    blocks = Counter[int]()
+
+    class Sized(ReplayEvaluator):
+        """Gives the setting its factors at each size."""
+
+        def launch_block(self, candidates: Sequence[Candidate], *, plan: int = 0, **more: Any) -> list[LaunchSample]:
+            self.launches += len(candidates)
+            factors = by_size[plan]
+            factor = factors[blocks[plan] % len(factors)]
+            blocks[plan] += 1
+            return [LaunchSample(1e9 * factor if candidate.values else 1e9) for candidate in candidates]
+
+    evaluator = Sized(launches())
+    evaluator.plan_count = len(by_size)
+    return evaluator
+
+
+OPEN_LOSS = (0.97, 1.02, 0.99, 1.03, 0.96, 1.0, 1.02, 0.98)
+"""Even blocks that do not exclude a loss of 2 %."""
+
+
+def test_a_config_that_is_faster_at_one_size_is_not_accepted_while_it_may_lose_at_another() -> None:
+    evaluator = sized(UP, OPEN_LOSS)
+    winner, losing = confirm_candidates([A], evaluator, EIGHT)
+    assert (winner, losing) == (None, [1])
+    assert decisions(evaluator) == [("a=y", "rejected", "FASTER"), ("a=y", "rejected", "may be slower by 2.0%")]
+    first, second = evaluator.notes
+    assert (first.launches, second.launches) == (8, 16)
+    assert second.low is not None
+    assert second.low <= 1 / 1.02
+
+
+def test_more_blocks_at_the_size_where_it_is_open_can_exclude_the_loss() -> None:
+    evaluator = sized(UP, (*OPEN_LOSS, *(1.0, 1.01, 1.02, 1.0, 1.01, 1.0, 1.02, 1.01)))
+    assert confirm_candidates([A], evaluator, EIGHT) == (A, [])
+    assert decisions(evaluator) == [("a=y", "accepted", "FASTER"), ("a=y", "accepted", "not slower by 2.0%")]
+    assert [line.launches for line in evaluator.notes] == [8, 16]
+    assert evaluator.notes[1].low is not None
+    assert evaluator.notes[1].low > 1 / 1.02
+
+
+def test_no_more_blocks_are_made_where_even_the_estimate_is_a_loss() -> None:
+    evaluator = sized(UP, (0.9, 1.03, 0.93, 1.02))
+    assert confirm_candidates([A], evaluator, EIGHT) == (None, [1])
+    assert evaluator.launches == 2 * 2 * 8
+
+
+def test_a_loss_that_is_excluded_at_once_takes_no_more_blocks() -> None:
+    evaluator = sized(UP, (0.99, 1.03, 1.0, 1.02))
+    assert confirm_candidates([A], evaluator, EIGHT) == (A, [])
+    assert evaluator.launches == 2 * 2 * 8

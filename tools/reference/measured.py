@@ -79,7 +79,7 @@ def text() -> str:
         *_width(),
         "## Forecasts",
         "Forecasts of `predict` for clusters that it was not fitted on ([how](predict.md#validation)).",
-        predict_validation.table(json.loads((CURATED / "predict-cpu-2026-11" / "predict.json").read_bytes())),
+        *(predict_validation.table(document) for document in _forecasts()),
         *(part for one in stored for part in section(one)),
     )
     titles = [part.removeprefix("## ") for part in parts if part.startswith("## ")]
@@ -104,6 +104,21 @@ def _conditions(document: Mapping[str, Any]) -> str:
     changes = " with uncommitted changes" if document["git"]["dirty"] else ""
     load = ", ".join(f"{average:.1f}" for average in document["load_average"])
     return f"commit {document['git']['commit'][:7]}{changes}, load {load}"
+
+
+WALLS = ("<!-- Walls of forecasts, written by: python -m tools.reference -->", "<!-- End of the walls -->")
+
+
+def with_forecast_walls(page_text: str) -> str:
+    """The page of `predict`, with the walls of the stored validation between both marks of `WALLS`."""
+    begin, end = WALLS
+    tables = "\n\n".join(_filled(predict_validation.table(document, only_walls=True)) for document in _forecasts())
+    return f"{page_text.partition(begin)[0]}{begin}\n\n{tables}\n\n{end}{page_text.partition(end)[2]}"
+
+
+def _forecasts() -> list[Any]:
+    folder = CURATED / "predict-cpu-2026-11"
+    return [json.loads((folder / f"{part}.json").read_bytes()) for part in predict_validation.PARTS]
 
 
 def _anchor(title: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.reference import definitions, measured, options, published, records, settings
+from tools.reference import DOCS, definitions, measured, options, published, records, settings
 
 
 def pages() -> dict[str, str]:
@@ -14,4 +14,5 @@ def pages() -> dict[str, str]:
         "reference/definitions.md": definitions.text(),
         "reference/published.md": published.text(),
         "measurements.md": measured.text(),
+        "predict.md": measured.with_forecast_walls((DOCS / "predict.md").read_text(encoding="utf-8")),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from merge_bench.merge.frame import Bytes, Field, Frame
-from merge_bench.merge.memory import CopyMeasurement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from merge_bench.merge.memory import CopyMeasurement
 
 
 class Side(Enum):

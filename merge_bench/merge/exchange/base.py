@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
-
 from merge_bench.errors import RunFailed
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import UcxProtocolRange
@@ -220,6 +218,8 @@ class Exchange(ABC):
         A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
         have come.
         """
+        import numpy as np
+
         start = time.perf_counter()
         distance, token = 1, np.zeros(1, np.uint8)
         while distance < self.workers:

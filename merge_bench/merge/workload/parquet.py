@@ -17,14 +17,15 @@ import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from merge_bench.errors import RunFailed, UsageError, WarningMessage, first_message_line
 from merge_bench.merge.frame import canonical_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -315,6 +316,8 @@ def read_footers(path: str, wanted_columns: Collection[str] | None = None) -> Ta
     Raises `UsageError` for a missing or unreadable file, for columns whose types in several files cannot be unified,
     for an unsupported column type, and `RunFailed` for a damaged file.
     """
+    import pyarrow as pa
+
     table = find_table_files(path)
     parts = [_read_footer(file) for file in table.files]
     partitions = _partition_columns(parts, wanted_columns)
@@ -360,6 +363,9 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
 
     Raises `RunFailed`, naming the file, if it cannot be read.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:
             names, wanted = opened.schema_arrow.names, frozenset(columns)
@@ -370,6 +376,9 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
 
 
 def _read_footer(file: TableFile) -> _FileFooter:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     path = file.path
     try:
         with pq.ParquetFile(path, **_OPTIONS) as opened:
@@ -395,12 +404,16 @@ def _read_footer(file: TableFile) -> _FileFooter:
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
     """Return the number of leaf columns in which Parquet stores a column of this type."""
+    import pyarrow as pa
+
     if isinstance(arrow_type, pa.BaseExtensionType):
         return _leaf_count(arrow_type.storage_type)
     return sum(_leaf_count(arrow_type.field(i).type) for i in range(arrow_type.num_fields)) or 1
 
 
 def _canonical_type(footer: _FileFooter, column_name: str) -> pa.DataType:
+    import pyarrow as pa
+
     stored = footer.fields[column_name].type
     try:
         return stored if pa.types.is_null(stored) else canonical_type(stored, column_name)
@@ -410,6 +423,8 @@ def _canonical_type(footer: _FileFooter, column_name: str) -> pa.DataType:
 
 def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type to which Arrow promotes both types; None if there is none in 128 bits."""
+    import pyarrow as pa
+
     schemas = [pa.schema([("column", kind)]) for kind in (left, right)]
     try:
         common = pa.unify_schemas(schemas, promote_options="permissive").field("column").type
@@ -424,6 +439,8 @@ def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     It is the `promoted_type`, except for decimals and floats, which would be rounded. A cast of integers to the
     floating type of others, or of uint64 to int64, has to be checked value by value.
     """
+    import pyarrow as pa
+
     if any(pa.types.is_decimal(a) and pa.types.is_floating(b) for a, b in ((left, right), (right, left))):
         return None
     return left if left == right else promoted_type(left, right)
@@ -449,6 +466,8 @@ def _unified_types(footers: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
 
 def _summarize_column(name: str, column_type: pa.DataType, footers: Sequence[_FileFooter]) -> FooterColumn:
     """Combine the descriptions of a column in all footers; raises an error for integers that a float cannot hold."""
+    import pyarrow as pa
+
     nullable, stored = False, set()
     largest: int | None = 0
     for part in footers:
@@ -487,6 +506,8 @@ def _partition_columns(
     footers: Sequence[_FileFooter], wanted_columns: Collection[str] | None
 ) -> dict[str, pa.DataType]:
     """Return the type of each Hive partition: int32 if all values are such, else strings; null without values."""
+    import pyarrow as pa
+
     values: dict[str, list[str | None]] = {}
     for part in footers:
         for name, value in part.file.partitions:

@@ -13,10 +13,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from merge_bench.config.parsers import NamesParser, quote_name
 from merge_bench.errors import UsageError, WarningMessage
@@ -26,19 +23,17 @@ from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, 
 from merge_bench.merge.workload import Workload, parquet
 from merge_bench.units import count_with_noun
 
-WORKLOAD = Workload(name="tables", help="the files of --left and --right", place=2)
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-types = pa.types
+WORKLOAD = Workload(name="tables", help="the files of --left and --right", place=2)
 
 BINARY_KEYS = "binary-keys"
 FEW_ROW_GROUPS = "few-row-groups"
 """The code of the warning that workers start without rows of a table."""
 FILES_LEFT_OUT = "files-left-out"
-NO_VALUES = pa.int32()
-"""The type under which a column travels that has no value in any file."""
 MOST_COLUMNS = 10  # that a message names
 OFFSET_BYTES = 8
-_FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
 def find_key_columns(
@@ -106,9 +101,11 @@ def find_common_key_type(left: parquet.FooterColumn, right: parquet.FooterColumn
 
     Raises `UsageError` if there is none that holds the values of both.
     """
+    import pyarrow as pa
+
     common = common_comparable_type(left.type, right.type)
     stored = [getattr(column.stored, "storage_type", column.stored) for column in (left, right)]
-    if left.type != right.type and any(map(types.is_fixed_size_binary, stored)):
+    if left.type != right.type and any(map(pa.types.is_fixed_size_binary, stored)):
         common = None  # text of a UUID never equals its bytes
     if common is None:
         raise UsageError(
@@ -133,29 +130,42 @@ def common_comparable_type(left: pa.DataType, right: pa.DataType) -> pa.DataType
     Binary values and strings are compared as bytes. For uint64 and a signed integer the type is int64, which holds
     uint64 only below 2**63. A column without values (null) takes the type of the other.
     """
+    import pyarrow as pa
+
     if left == right:
         return left
-    if types.is_decimal128(left) or types.is_decimal128(right):
+    if pa.types.is_decimal128(left) or pa.types.is_decimal128(right):
         left, right = _decimal_for_integers(left), _decimal_for_integers(right)
     if {left, right} == {pa.large_string(), pa.large_binary()}:
         return pa.large_binary()
-    if types.is_null(left) or types.is_null(right):
-        return right if types.is_null(left) else left
+    if pa.types.is_null(left) or pa.types.is_null(right):
+        return right if pa.types.is_null(left) else left
     return parquet.promoted_type(left, right) if _comparable_family(left) == _comparable_family(right) else None
 
 
 def _comparable_family(arrow_type: pa.DataType) -> object:
     """Return the family of a type: types of one family can be compared exactly once they are cast to one type."""
-    if types.is_timestamp(arrow_type):
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(arrow_type):
         return "timestamp", arrow_type.tz
-    return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
+    families = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal128,
+        pa.types.is_time,
+        pa.types.is_duration,
+    )
+    return next((holds for holds in families if holds(arrow_type)), arrow_type)
 
 
 def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
     """Return the decimal type of all values of an integer type (Arrow gives a digit too few); other types unchanged."""
-    if not types.is_integer(arrow_type):
+    import pyarrow as pa
+
+    if not pa.types.is_integer(arrow_type):
         return arrow_type
-    return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)
+    return pa.decimal128(len(str(2 ** (arrow_type.bit_width - pa.types.is_signed_integer(arrow_type)))), 0)
 
 
 def name_output_columns(
@@ -205,7 +215,9 @@ def refuse_unsupported_types(engine: str, columns: Iterable[tuple[str, pa.DataTy
 
 def _refusal_reason(engine: EngineDescription, arrow_type: pa.DataType) -> str | None:
     """Return the reason why an engine does not support a type; None if it does."""
-    return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
+    import pyarrow as pa
+
+    return next((why for kind, why in engine.refuses if getattr(pa.types, f"is_{kind}")(arrow_type)), None)
 
 
 @dataclass(frozen=True)
@@ -341,16 +353,18 @@ def cast_to_file_types(spec: TableSpec, result: pa.Table) -> pa.Table:
 
     A key has the files' type only if it is the same in both tables.
     """
+    import pyarrow as pa
+
     stored = {column.field.name: column.stored for column in spec.left.columns}
     for column in spec.right.columns:
         if stored.setdefault(column.field.name, column.stored) != column.stored:
             stored[column.field.name] = None
     for place, name in enumerate(result.column_names):
         kind = stored[name]
-        if kind is not None and types.is_null(kind):
+        if kind is not None and pa.types.is_null(kind):
             result = result.set_column(place, name, pa.nulls(result.num_rows))
         elif kind is not None and canonical_type(kind, name) == result.schema.field(name).type:  # else a wider key
-            if types.is_dictionary(kind):  # all files together can have more values than the indices of one count
+            if pa.types.is_dictionary(kind):  # all files together can have more values than the indices of one count
                 kind = pa.dictionary(pa.int32(), kind.value_type)
             storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
             values = result.column(name).cast(storage)
@@ -386,6 +400,8 @@ def read_table_rows(side: TableSide, file: str, row_groups: Sequence[int], colum
 
     Raises what `load_chunk` raises.
     """
+    import pyarrow as pa
+
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
     arrays, names = [], frozenset(table.column_names)
@@ -400,11 +416,13 @@ def read_table_rows(side: TableSide, file: str, row_groups: Sequence[int], colum
 
 
 def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
     values = table.column(column.source)
     try:
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.cast(values.type.storage_type)
-        if types.is_dictionary(values.type):
+        if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         return values.cast(column.field.type)
     except pa.ArrowException:
@@ -416,6 +434,8 @@ def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.Chu
 
 def _load_side_rows(side: TableSide, rank: int) -> Frame:
     """Read one worker's rows of one table."""
+    import pyarrow as pa
+
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
@@ -444,10 +464,12 @@ def _plan_table_side(
     workers: int,
 ) -> TableSide:
     """Plan one table of a merge: its columns, named `column_names` in the result, and each worker's row groups."""
+    import pyarrow as pa
+
     columns = []
     for column, name in zip(footers.columns, column_names, strict=True):
         kind = key_types.get(column.name, column.type)
-        field = make_field(name, NO_VALUES if types.is_null(kind) else kind, nullable=column.nullable)
+        field = make_field(name, pa.int32() if pa.types.is_null(kind) else kind, nullable=column.nullable)
         stored = None if column.stored == field.type else column.stored
         columns.append(TableColumn(column.name, field, stored))
     chunks = assign_row_groups(footers.row_groups, workers)
@@ -465,6 +487,8 @@ def _plan_table_side(
 
 def _key_type_warnings(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[WarningMessage]:
     """Yield a warning if one of these keys is text and the other binary, because they are then compared as bytes."""
+    import pyarrow as pa
+
     if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
         binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
         how = "so they are compared byte by byte, with text as UTF-8"
@@ -509,6 +533,8 @@ def estimate_output_bytes(spec: TableSpec, rows: int, how: JoinKind = JoinKind.I
 
 def mean_value_bytes(side: TableSide) -> dict[str, float]:
     """Return the mean bytes of a value of each variable-width column (by its field's name), from one row group."""
+    import pyarrow.compute as pc
+
     variable = [column for column in side.columns if column.field.has_variable_width]
     group = next((chunk[0] for chunk in side.chunks if chunk), None)
     if not variable or group is None:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from merge_bench.host.description import Finding
 from merge_bench.host.doctor import (
     BAD,
     CHECKS,
     OK,
     STATES,
     WARN,
-    Finding,
     HostExamination,
     compare_host_software,
     examine_host,

@@ -152,15 +152,14 @@ def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_pat
     assert said in text_of_workers(view)
 
 
-@pytest.mark.parametrize("kind", ["run", "interrupted"])
-def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(kind: str, tmp_path: Path) -> None:
+def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(tmp_path: Path) -> None:
     warned = [
         caution
-        for document in run_documents(summarize_campaign(read_campaign(CAMPAIGNS / kind)))
+        for document in run_documents(summarize_campaign(read_campaign(CAMPAIGNS / "run")))
         for caution in document.warnings
     ]
     (said,) = [caution for caution in warned if caution.code == "limit-exceeded"]
-    status = above_the_cards(live_of(kind, tmp_path))
+    status = above_the_cards(live_of("run", tmp_path))
     assert as_html(said.message) in status
     assert "--link-rounds 100" in status
     assert "limit-exceeded" not in above_the_cards(live_of("tables", tmp_path / "within"))

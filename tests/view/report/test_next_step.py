@@ -52,8 +52,17 @@ def test_a_path_and_a_command_can_be_copied_from_a_narrow_terminal(tmp_path: Pat
             ),
             "transports --available --hosts h.txt",
         ),
+        (Script(one_row_merge_seconds=(0.1, 0.1)), "--hosts h.txt --verify off --chunk 10000000"),
+        (
+            Script(
+                worker=lambda worker: msgspec.structs.replace(
+                    worker, phases_cpu_seconds=s.PhaseSeconds(partition=0.01, exchange=0.01, join=0.02)
+                )
+            ),
+            "doctor",
+        ),
     ],
-    ids=["unverified", "dask", "one worker", "link"],
+    ids=["unverified", "dask", "one worker", "link", "fixed costs", "host"],
 )
 def test_the_next_command_follows_from_what_was_found(tmp_path: Path, script: Script, command: str) -> None:
     folder = with_command(write_campaign(tmp_path, script), "--chunk=2e6", "--hosts", "h.txt", "--verify", "off")

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import RecordedTuning
 from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.result import decision_text, tuning_result_of
 from merge_bench.tune.tune_campaign import TuningBudget
+from merge_bench.tune.tuning_plan import TuningCosts, fit_search_to_budget
+from merge_bench.tune.view import undecided_sentences
+from merge_bench.units import parse_duration
 from merge_bench.view.suggested_command import SuggestedCommand
-from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
+from tests.tune.factorials import space_of
+from tests.view.report.test_tuning import NOISY, RECORDED, changed, confirmed, searched
+
+
+@functools.cache
+def recorded_campaign() -> Campaign:
+    """The tuning in tests/data."""
+    return read_campaign(RECORDED)
 
 
 def step_of(
@@ -68,3 +86,37 @@ def test_new_launches_that_rule_out_a_gain_decide(tmp_path: Path, by: tuple[floa
     assert result.outcome_heading == (none if decided else "Not decided: the gain of c=y may be noise")
     step = next_step_after_tuning(campaign, result, config_path=None, seconds_to_decide=None)
     assert ("--only c=y" in step.command) is not decided
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seconds=st.floats(1.0, 7200.0),
+    launch=st.floats(0.1, 600.0),
+    enough=st.none() | st.floats(1.0, 20_000.0),
+    twin=st.sampled_from((1.0, 1.3)),
+)
+def test_the_next_command_has_no_smaller_budget_than_a_sentence_above_it(
+    seconds: float, launch: float, enough: float | None, twin: float
+) -> None:
+    """It was 10 minutes below a sentence that named 15."""
+    costs = TuningCosts([launch], lambda values: len(values) + 2, 8)
+    try:
+        fit_search_to_budget(space_of("ab").values, costs, seconds)
+        stopped = "the search ended after 9 launches; its budget is used up"
+    except UsageError as error:
+        stopped = str(error)
+    before = recorded_campaign()
+    head = msgspec.structs.replace(before.head, options={"budget": f"{seconds}s"})
+    tuning = msgspec.structs.replace(before.plans[0].tune or RecordedTuning(), budget=[None, seconds])
+    campaign = replace(
+        before, head=head, plans=tuple(msgspec.structs.replace(each, tune=tuning) for each in before.plans)
+    )
+    found = tuning_result_of(campaign)
+    noise = msgspec.structs.replace(found.noise_floor or found.singles[0], ratio=twin, low=twin, high=twin, launches=8)
+    result = replace(found, winner=None, confirmed=[], unconfirmed=None, stopped=stopped, noise_floor=noise)
+    step = next_step_after_tuning(campaign, result, config_path=None, seconds_to_decide=enough)
+    above = "\n".join([*undecided_sentences(result, ["one", "two"]), step.note])
+    named = [parse_duration(text) for text in re.findall(r"--budget ([0-9.]+[a-z]*)", above)]
+    (proposed,) = (parse_duration(text) for text in re.findall(r"--budget ([0-9.]+[a-z]*)", step.command))
+    assert proposed >= max([seconds, *named])
+    assert bool(named) == ("too short" in stopped)

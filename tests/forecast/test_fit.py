@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +14,27 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.forecast.document import predict
 from merge_bench.forecast.fit import (
+    HOST_ERROR,
+    LAUNCH_SPREAD,
+    LINK_ERROR,
     CostEquation,
     fit_fixed_and_size_costs,
     fit_model_parameters,
     fit_resampled_parameters,
+    model_error,
     resampled_interval,
+    spread_between_launches,
 )
 from merge_bench.forecast.gather import IterationSample, MeasuredRun, MergeShape, gather_measurements
+from merge_bench.forecast.model import CORES, JOIN, NIC, PARTITION
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate
-from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe
+from tests.forecast.made_up import Cluster, Setup, simulate, write, write_probe
 from tests.helpers.documents import plain
 
 EXACT = Cluster()
 REAL = Cluster(spread=0.08, noise=0.03)
+RECORDED = Path(__file__).parents[1] / "data" / "forecast"
 
 
 def forecast(*folders: Path, **asked: Any) -> dict[str, Any]:
@@ -229,3 +237,105 @@ def test_a_cost_below_zero_is_taken_for_none() -> None:
     once, by_size = fit_fixed_and_size_costs([CostEquation(1, 10, 1.0), CostEquation(1, 100, 20.0)])
     assert once == 0
     assert by_size == pytest.approx(0.15)
+
+
+CROWDED = replace(REAL, host_cores=2)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 8])
+def test_workers_that_share_the_cores_of_a_host_are_forecast_from_as_many_workers_as_cores(
+    tmp_path: Path, workers: int
+) -> None:
+    folder = write(tmp_path, CROWDED, Setup((2,)), Setup((2,), 4_000_000))
+    document = forecast(folder, workers=workers, chunk=1_000_000)
+    assert document["forecast"]["wall_seconds"]["value"] == pytest.approx(truth(CROWDED, Setup((workers,))), rel=0.08)
+    assert parameters(document)["host_cores"]["value"] == 2
+    assert any("share 2 cores" in note for note in document["notes"]) == (workers > 2)
+
+
+@pytest.mark.parametrize("per_host", [(1,), (4,), (8,), (4, 4)])
+def test_rates_of_a_core_are_found_wherever_workers_share_cores_or_have_several(
+    tmp_path: Path, per_host: tuple[int, ...]
+) -> None:
+    exact = replace(EXACT, host_cores=2, nic_rate=1e7)
+    document = forecast(
+        write(tmp_path, exact, Setup(per_host)),
+        workers=2,
+        hosts=1,
+        links=[] if len(per_host) < 2 and per_host[0] > 1 else ["local=8GB/s"],
+    )
+    found = parameters(document)
+    assert found["partition_rate"]["value"] == pytest.approx(40e6, rel=1e-3)
+    assert found["join_rate"]["value"] == pytest.approx(20e6, rel=1e-3)
+    assert found["local_rate"]["value"] == pytest.approx(8e9, rel=1e-3)
+    assert document["forecast"]["wall_seconds"]["value"] == pytest.approx(truth(exact, Setup((2,))), rel=0.02)
+
+
+def test_a_run_whose_workers_took_turns_is_as_slow_in_the_model_as_it_was(tmp_path: Path) -> None:
+    crowded = replace(EXACT, spread=0.2, host_cores=2)
+    (check,) = forecast(write(tmp_path, crowded, Setup((8,), launches=6, iterations=20)), workers=8)["checked"]
+    assert abs(check["error"]) < 0.04
+
+
+def test_hosts_with_other_cores_are_forecast_by_what_if(tmp_path: Path) -> None:
+    folder = write(tmp_path, CROWDED, Setup((2,)))
+    large = replace(CROWDED, host_cores=8)
+    found = forecast(folder, workers=8, what_if=["cores=8"])
+    assert found["forecast"]["wall_seconds"]["value"] == pytest.approx(truth(large, Setup((8,))), rel=0.08)
+    assert parameters(found)["host_cores"]["origin"].endswith("set by --what-if")
+
+
+def test_cores_that_were_not_recorded_are_not_divided(tmp_path: Path) -> None:
+    folder = write(tmp_path, EXACT, Setup((2,)))
+    document = forecast(folder, workers=8)
+    assert parameters(document)["host_cores"]["value"] is None
+    assert any("does not record the cores" in note for note in document["notes"])
+    with pytest.raises(UsageError, match="it does not record the cores of its hosts"):
+        forecast(folder, workers=8, what_if=["cores=4"])
+
+
+def test_of_hosts_with_different_cores_the_fewest_are_taken_and_named(tmp_path: Path) -> None:
+    folders = [write(tmp_path, replace(EXACT, host_cores=cores), Setup((2,))) for cores in (4, 2)]
+    document = forecast(*folders, workers=4)
+    assert parameters(document)["host_cores"]["value"] == 2
+    assert any("differ in their cores (2 to 4)" in note for note in document["notes"])
+
+
+def relative_width(document: dict[str, Any]) -> float:
+    low, high = document["forecast"]["wall_seconds"]["interval"]
+    return float(high / low)
+
+
+def test_an_interval_is_wider_where_launches_differ_and_never_narrower_than_the_error_of_the_model(
+    tmp_path: Path,
+) -> None:
+    steady = forecast(write(tmp_path / "steady", EXACT, Setup((2,), launches=6)), workers=2)
+    assert relative_width(steady) >= math.exp(2 * 1.96 * HOST_ERROR)
+    assert steady["launch_spread"] < LAUNCH_SPREAD
+    folders = []
+    for seed, slower in enumerate((1.0, 1.3, 0.8, 1.6, 0.7, 1.1)):
+        cluster = replace(EXACT, partition_rate=40e6 / slower, join_rate=20e6 / slower)
+        folders.append(write(tmp_path / str(seed), cluster, Setup((2,), launches=1)))
+    runs = gather_measurements([read_campaign(folder) for folder in folders], None).runs
+    varying = replace(runs[0], launches=tuple(run.launches[0] for run in runs))
+    assert spread_between_launches([varying]) > 0.2
+
+
+def test_the_error_of_links_is_taken_where_links_take_the_time() -> None:
+    assert model_error({NIC: 1.0}) == LINK_ERROR
+    assert model_error({JOIN: 2.0, PARTITION: 1.0}) == HOST_ERROR
+    assert LINK_ERROR < model_error({JOIN: 1.0, NIC: 1.0}) < HOST_ERROR
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_recorded_merges_of_more_workers_than_cores_took_as_long_as_forecast_from_two(workers: int) -> None:
+    """Two cores of a virtual machine, which other programs used as well: 223, 550 and 980 ms."""
+    two, more = (read_campaign(RECORDED / f"{count}-workers") for count in (2, workers))
+    wall = median([iteration.wall_seconds for launch in more.launches for iteration in launch.timed_iterations])
+    document = plain(predict([two], workers=workers))
+    found = document["forecast"]["wall_seconds"]
+    assert found["value"] == pytest.approx(wall, rel=0.25)
+    assert found["interval"][0] <= wall <= found["interval"][1]
+    assert document["forecast"]["limit"] == CORES
+    without = plain(predict([two], workers=workers, what_if=[f"cores={workers}"]))["forecast"]["wall_seconds"]
+    assert without["interval"][1] < wall  # as if each worker had a core

@@ -12,7 +12,7 @@ import pytest
 import merge_bench
 from merge_bench.errors import UsageError
 from merge_bench.forecast.model import GPUS, find_gpu_by_driver_name
-from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
+from tests.forecast.made_up import Cluster, Setup, write, write_probe
 from tests.helpers.command_line import exit_status
 
 EXACT = Cluster()
@@ -73,6 +73,7 @@ def test_the_document_keeps_its_keys(folder: Path, capsys: pytest.CaptureFixture
         "scaling",
         "parameters",
         "checked",
+        "launch_spread",
         "notes",
         "error",
     }
@@ -118,6 +119,7 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
         (["--workers", "4", "--hosts", "4", "--what-if", "disk=2x"], "overlap=0.9 or gpu=h200"),
         (["--workers", "4", "--hosts", "4", "--what-if", "nic=2x,nic=3x"], "sets nic twice"),
         (["--workers", "4", "--hosts", "4", "--what-if", "overlap=2"], "not a number from 0 to 1"),
+        (["--workers", "4", "--hosts", "4", "--what-if", "cores=0"], "not a number of cores above 0"),
         (["--workers", "4", "--hosts", "4", "--what-if", "gpu=gtx"], "unknown GPU"),
         (["--workers", "4", "--hosts", "4", "--what-if", "gpu=h200"], "measured on h200"),
         (["--workers", "4", "--hosts", "4", "--link", "nic=fast"], "'fast' is not a rate"),
@@ -171,7 +173,7 @@ def test_a_network_measurement_alone_and_an_imported_result_are_refused(tmp_path
     probe = write_probe(tmp_path, [("tag_bw", "two-hosts", 1 << 22, 1e9)])
     with pytest.raises(UsageError, match="only network measurements"):
         merge_bench.predict(probe, workers=2, hosts=2)
-    imported = Path(__file__).parents[3] / "results" / "published" / "gadi-v100-optimized-small"
+    imported = Path(__file__).parents[2] / "results" / "published" / "gadi-v100-optimized-small"
     with pytest.raises(UsageError, match="imported results have no phase times"):
         merge_bench.predict(imported, workers=2, hosts=2)
 
@@ -225,7 +227,7 @@ def test_gpus_are_recognised_by_their_drivers_names(driver: str, name: str | Non
 
 
 def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "predict.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
     for name, gpu in GPUS.items():
         assert f"| `{name}` | {gpu.bandwidth / 1e9:,.0f} | {gpu.source} |" in page
 

@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.forecast.model import (
+    CORES,
+    JOIN,
     NIC,
     PARTITION,
     MergeScenario,
+    ModelResult,
     UnknownParameter,
+    WorkerCores,
     forecast_merge,
     slowest_worker_factor,
+    workers_at_once,
 )
 
 VALUES = {
@@ -127,3 +132,69 @@ def test_the_slowest_worker_is_as_slow_as_the_slowest_of_drawn_ones(spread: floa
 def test_the_slowest_of_equal_workers_and_the_only_one_take_what_a_worker_takes() -> None:
     assert slowest_worker_factor(0.0, 1024) == 1.0
     assert slowest_worker_factor(0.5, 1) == 1.0
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(1, 16),
+    st.integers(0, 32),
+    st.floats(1e3, 1e9),
+    values,
+)
+def test_more_workers_than_cores_never_merge_more_rows_a_second_than_as_many_as_cores(
+    hosts: int, cores: int, more: int, rows: float, known: dict[str, float]
+) -> None:
+    def throughput(per_host: int) -> float:
+        return forecast_merge(
+            MergeScenario(hosts * per_host, hosts, rows, 16.0), {**known, "host_cores": cores}
+        ).throughput
+
+    assert throughput(cores + more) <= throughput(cores) * (1 + 1e-9)
+
+
+@given(problems, values, st.floats(0.1, 64), st.floats(1, 10))
+def test_more_cores_are_never_slower(
+    problem: MergeScenario, known: dict[str, float], cores: float, times: float
+) -> None:
+    fewer, more = (forecast_merge(problem, {**known, "host_cores": count}).wall for count in (cores, cores * times))
+    assert more <= fewer * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads", "turns"),
+    [(2, 1, 2, 1), (2, 2, 1, 1), (2, 4, 1, 2), (2, 3, 1, 1.5), (16, 3, 5, 1), (0.5, 1, 1, 2), (float("inf"), 8, 1, 1)],
+)
+def test_workers_divide_the_cores_of_their_host(cores: float, workers: int, threads: int, turns: float) -> None:
+    assert WorkerCores.share(cores, workers) == (threads, turns)
+
+
+def test_phases_take_turns_on_the_cores_and_the_cores_are_named_as_the_limit() -> None:
+    def found(workers: int) -> ModelResult:
+        steady = {**VALUES, "partition_spread": 0.0, "join_spread": 0.0, "host_cores": 2.0}
+        return forecast_merge(MergeScenario(workers, 1, 1e6, 16.0), steady)
+
+    alone, pair, eight = found(1), found(2), found(8)
+    assert alone.join == pytest.approx(2e6 / 20e6 / 2)  # with both cores
+    assert pair.join == pytest.approx(2e6 / 20e6)
+    assert eight.join == pytest.approx(4 * pair.join)
+    assert eight.partition == pytest.approx(4 * pair.partition)
+    # each of eight workers receives 7 of 8 parts, each of two 1 of 2, and four workers share a core
+    assert eight.exchange - 4e-3 == pytest.approx(4 * 7 / 4 * (pair.exchange - 1e-3), rel=0.01)
+    assert (pair.limit, eight.limit) == (JOIN, CORES)
+
+
+def test_bytes_between_hosts_do_not_take_turns_on_cores() -> None:
+    slow = {**VALUES, "nic_rate": 1e7, "nic_overhead": 0.0, "nic_latency": 0.0, "local_latency": 0.0, "meeting": 0.0}
+    apart, shared = (
+        forecast_merge(MergeScenario(8, 2, 1e6, 16.0), {**slow, "host_cores": cores}) for cores in (4.0, 1.0)
+    )
+    assert shared.exchange == apart.exchange
+    assert shared.limit == NIC
+
+
+@pytest.mark.parametrize(
+    ("workers", "hosts", "cores", "at_once"),
+    [(8, 1, 2.0, 2), (8, 4, 2.0, 8), (8, 4, 1.0, 4), (4, 4, 0.5, 4), (2, 1, 16.0, 2), (8, 1, float("inf"), 8)],
+)
+def test_at_most_one_worker_runs_on_each_core_at_once(workers: int, hosts: int, cores: float, at_once: int) -> None:
+    assert workers_at_once(workers, hosts, cores) == at_once

@@ -35,6 +35,8 @@ class Cluster:
     """Of whole iterations, as a spread of the logarithm."""
     overlap: float = 0.0
     """Share of the shorter of exchange and computing that runs behind the other; for clusters without spread."""
+    host_cores: int | None = None
+    """Cores that the workers of a host share, each with an equal part; None: each worker has what it needs."""
     link_limit: float | None = None
     """What the link measurement of every launch finds for a worker; None: as fast as the frames, with overlap only."""
 
@@ -68,27 +70,38 @@ def frame_seconds(cluster: Cluster, setup: Setup) -> tuple[float, float]:
     """Seconds of a frame within the busiest host, and through the busiest host's link; 0 where nothing travels."""
     workers = sum(setup.per_host)
     message = setup.rows * ROW_BYTES / workers
-    within = max((each - 1) * (message / cluster.local_rate + cluster.overhead) for each in setup.per_host)
+    _, turns = turns_on_cores(cluster, setup)
+    within = max((each - 1) * turns * (message / cluster.local_rate + cluster.overhead) for each in setup.per_host)
     between = max(
-        each * (workers - each) * message / cluster.nic_rate + (workers - each) * cluster.overhead
+        each * (workers - each) * message / cluster.nic_rate + (workers - each) * turns * cluster.overhead
         for each in setup.per_host
     )
     return within, between
+
+
+def turns_on_cores(cluster: Cluster, setup: Setup) -> tuple[int, float]:
+    """Threads of a worker, and how many times as long its threads take as on cores of their own."""
+    if cluster.host_cores is None:
+        return 1, 1.0
+    most = max(setup.per_host)
+    threads = max(1, cluster.host_cores // most)
+    return threads, max(1.0, most * threads / cluster.host_cores)
 
 
 def simulate(cluster: Cluster, setup: Setup, chance: random.Random) -> tuple[list[dict[str, float]], float]:
     """Each worker's partition, exchange and join, and the wall, of one iteration."""
     workers = len(setup.hosts)
     slow = chance.lognormvariate(0, cluster.noise)
-    rows = 2 * setup.rows
+    threads, turns = turns_on_cores(cluster, setup)
+    rows = 2 * setup.rows / threads
 
     def work(rate: float) -> float:
-        return slow * (cluster.fixed + rows / rate) * chance.lognormvariate(0, cluster.spread)
+        return slow * turns * (cluster.fixed + rows / rate) * chance.lognormvariate(0, cluster.spread)
 
     partitions = [work(cluster.partition_rate) for _ in range(workers)]
     exchanged = max(partitions)
     if workers > 1:
-        exchanged += slow * (cluster.meeting + 2 * max(frame_seconds(cluster, setup)))
+        exchanged += slow * (turns * cluster.meeting + 2 * max(frame_seconds(cluster, setup)))
     joins = [work(cluster.join_rate) for _ in range(workers)]
     if cluster.overlap:
         exchange, computing = exchanged - partitions[0], partitions[0] + joins[0]
@@ -181,7 +194,12 @@ def _launch(
     writer: CampaignWriter, cluster: Cluster, setup: Setup, launch: int, plan: int, chance: random.Random
 ) -> None:
     hosts = setup.hosts
-    hardware = Hardware(gpus=[Gpu(name=setup.gpu)] if setup.gpu else None)
+    cores = cluster.host_cores
+    hardware = Hardware(
+        gpus=[Gpu(name=setup.gpu)] if setup.gpu else None,
+        cores=cores,
+        affinity=None if cores is None else ",".join(map(str, range(cores))),
+    )
     rows = 2 * len(hosts) * setup.rows
     writer.write(
         s.LaunchLine(
