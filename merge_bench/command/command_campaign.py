@@ -97,7 +97,7 @@ from merge_bench.records.schema import (
     Worker,
 )
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import count_with_noun, format_bytes, format_duration
+from merge_bench.units import count_with_noun, format_bytes, format_limit
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
@@ -449,7 +449,7 @@ class CommandLaunch:
         """Record the figures of a command that ended, and make its checks; raises LaunchFailed if one of them fails."""
         plan = self.plan
         if ended.reason == TIMEOUT:
-            limit = format_duration(plan.timeout or ended.seconds)
+            limit = format_limit(plan.timeout or ended.seconds)
             raise LaunchFailed(f"the command was ended at the time limit of {limit}", code=COMMAND_TIMEOUT)
         if ended.reason != ENDED:
             raise LaunchFailed("the command was ended by a signal to the process that watches it", code=COMMAND_FAILED)

@@ -258,6 +258,8 @@ def next_step_after_tuning(
             if quiet and waits and not result.has_tried_nothing
             else max(2 * seconds, seconds_to_decide or 0.0)
         )
+    if seconds is not None and result.has_tried_nothing:
+        does = f"searches anew, with time for {count_with_noun(len(tuning.values), 'candidate')}"
     if changed:
         return _repeat_tuning_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""

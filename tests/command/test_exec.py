@@ -194,6 +194,7 @@ def test_a_launch_that_fails(place: Path, script: str, options: tuple[str, ...],
     for launch in campaign.launches:
         (failure,) = launch.failures
         assert failure.code == code
+        assert failure.message.endswith("limit of 0.2 seconds") is (code == "command-timeout")
         assert launch.failed
         assert len(launch.iterations) == iterations
         assert launch.verifications == ()

@@ -366,6 +366,10 @@ def test_a_budget_that_is_too_short_advises_one(
     assert tune(monkeypatch, *WORDS, "--budget", "5s", *COMMAND) == 3
     printed = capsys.readouterr().out
     assert "is too short to judge and confirm even one setting" in printed
+    assert "; for one, use --budget " in " ".join(printed.split())
+    assert "(searches anew, with time for 3 candidates" in printed
+    assert exit_status("results") == 0
+    assert "Tuning of default: wall of sleep 0.01" in capsys.readouterr().out
     assert "or a smaller --confirm" in " ".join(printed.split())
 
 
