@@ -22,7 +22,7 @@ from merge_bench.errors import (
 )
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
+from merge_bench.merge.workload.tables import EMPTY_TABLE, FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import make_safe_folder_name
@@ -71,7 +71,8 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
     rows = campaign.runs[0].plan.rows_per_chunk
     if limit == "fixed-costs" and rows:
         return _repeat_run_step(old_options, "measures a merge of ten times the rows", chunk=str(10 * rows))
-    if limit in ("slow-link", "straggler"):
+    lacks_rows = any(warning.code in (FEW_ROW_GROUPS, EMPTY_TABLE) for warning in document.warnings)
+    if limit in ("slow-link", "straggler") and not lacks_rows:
         return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
         return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
@@ -81,9 +82,9 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
         return _repeat_run_step(old_options, "gives each worker a core", workers=str(crowd.max_worker_count))
     if limit == "link":
         return _transports_command_step(old_options)
-    if limit != "exchange":
+    if limit not in ("exchange", "slow-link", "straggler"):
         return _next_step_after_compute_limit(campaign, old_options, document, limit)
-    if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
+    if lacks_rows:
         return report_command_step(
             campaign, purpose_suffix=_WHAT_HELPS
         )  # workers without rows wait, whatever the settings
@@ -178,11 +179,12 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
     if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_exec_step(campaign, does, allow_no_baseline=True)
-    if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
+    failures = [each for launch in run.launches for each in launch.failures if each.code == error.code]
+    if failures:
         config = {"configs": _config_as_user_typed(campaign, run)} if len(campaign.runs) > 1 else {}
-        return _repeat_exec_step(
-            campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config
-        )
+        why = "whether it is mended" if any(each.log_tail for each in failures) else "why it fails"
+        does = f"runs it once with {run.config.name}, to see {why}"
+        return replace(_repeat_exec_step(campaign, does, launches="1", **config), needs_quiet=False)
     return report_command_step(campaign)
 
 
