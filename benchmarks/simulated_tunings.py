@@ -21,12 +21,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import click
-from merge_bench.campaign.run_campaign import git_state
 
 from benchmarks import command
 from merge_bench.analysis.compare import METRICS
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import PlannedLaunch, make_campaign_line
+from merge_bench.campaign.run_campaign import git_state
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import AddedConfigLine, Config, RunKey, TuningStepLine
