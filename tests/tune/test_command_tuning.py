@@ -364,7 +364,8 @@ def test_a_budget_that_is_too_short_advises_one(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tune(monkeypatch, *WORDS, "--budget", "5s", *COMMAND) == 3
-    printed = capsys.readouterr().out
+    printed, messages = capsys.readouterr()
+    assert "a launch is ended after 3 seconds, which is what the budget has left, " in messages
     assert "is too short to judge and confirm even one setting" in printed
     assert "; for one, use --budget " in " ".join(printed.split())
     assert "(searches anew, with time for 3 candidates" in printed
