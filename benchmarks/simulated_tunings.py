@@ -225,7 +225,11 @@ def count_accepted(case: Case, noise: float, budget_seconds: float | None, tunin
 def table_of_curated_result(counts: Sequence[Sequence[int]], tunings: int, seed: int) -> str:
     """The table of `results/curated/`, as TOML; `counts`: for each case those of each budget and noise."""
     state = git_state()
-    commit = (state.commit or "")[:7] if state is not None else ""
+    commit = (
+        ""
+        if state is None or state.commit is None
+        else state.commit[:7] + (" with local changes" if state.dirty else "")
+    )
     budgets = ["no budget", "5m"]
     columns = ["true effects", *(f"{budget}, {noise:.1%}" for budget in budgets for noise in NOISES)]
     rows = [

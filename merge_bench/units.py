@@ -119,6 +119,14 @@ def format_duration(seconds: float) -> str:
     return f"{minutes / 60:.1f} hours"
 
 
+def format_limit(seconds: float) -> str:
+    """Write a time limit in words, not rounded: ``0.3 seconds``, ``90 seconds``, ``10 minutes``, ``2.5 hours``."""
+    units = ((3600.0, "hour"), (60.0, "minute"))
+    fitting = (each for each in units if seconds >= 2 * each[0] and (10 * seconds / each[0]).is_integer())
+    size, unit = next(fitting, (1.0, "second"))
+    return f"{seconds / size:.6g} {plural_noun(1 if seconds == size else 2, unit)}"
+
+
 def count_with_noun(count: int, noun: str) -> str:
     """The number with its noun: ``1 launch``, ``2 launches``, ``1,000 launches``."""
     return f"{count:,} {plural_noun(count, noun)}"

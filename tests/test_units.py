@@ -4,7 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.units import parse_rate
+from merge_bench.units import format_limit, parse_duration, parse_rate
+
+
+@pytest.mark.parametrize(
+    ("given", "limit_text"),
+    [
+        ("0.01", "0.01 seconds"),
+        ("300ms", "0.3 seconds"),
+        ("1", "1 second"),
+        ("1500ms", "1.5 seconds"),
+        ("90s", "90 seconds"),
+        ("100s", "100 seconds"),
+        ("2.5m", "2.5 minutes"),
+        ("1h", "60 minutes"),
+        ("2h", "2 hours"),
+        ("4:01", "241 seconds"),
+    ],
+)
+def test_a_limit_is_written_as_it_was_given(given: str, limit_text: str) -> None:
+    assert format_limit(parse_duration(given)) == limit_text
 
 
 @pytest.mark.parametrize(

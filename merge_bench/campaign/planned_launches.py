@@ -27,6 +27,7 @@ from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, unrea
 from merge_bench.config.check import (
     BRINGS_CODE,
     NO_DEVICE,
+    NOT_PASSED,
     ConfigCheckResult,
     SettingsConflict,
     check_config,
@@ -45,6 +46,7 @@ from merge_bench.config.ucx_choice import (
     refuse_ucx_without_cuda,
     select_ucx_temporarily,
 )
+from merge_bench.config.variables import HELPER_REMEDY, refuse_configs_that_differ_in_nothing
 from merge_bench.errors import GateNotMet, MergeBenchError, UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
@@ -259,6 +261,8 @@ def load_sweep(command_line: RunOptions) -> Sweep:
         if planned_runs[0].plan.write_result and len(sweep.ordered_launches()) > 1:
             use = "use one config, one value of each option, and omit --launches"
             raise UsageError(f"--write-result writes the merged table of one launch; {use}")
+    configs = [run.config for run in sweep.prepared.values()]
+    refuse_configs_that_differ_in_nothing(configs, trusted=command_line.trust_config)
     return sweep
 
 
@@ -386,7 +390,8 @@ def _check_ucx_settings(
         if told and setting.name not in absent:
             where = f"{config.format_position(setting.line)}: " if setting.line else ""
             message = f"{where}{setting.name}={setting.value}: {setting.message}"
-            warned.append(WarningMessage(f"config-{setting.state}", message))
+            remedy = HELPER_REMEDY if setting.message == NOT_PASSED else None
+            warned.append(WarningMessage(f"config-{setting.state}", message, remedy))
     warned += [WarningMessage(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
     return warned
 

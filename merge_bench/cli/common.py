@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -322,14 +323,15 @@ def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:
 
 
 def print_failures(failures: Sequence[FailureLine], *, printed_texts: Collection[str] = ()) -> None:
-    """Print failures, each with the end of its log, on standard error.
+    """Print failures, each with the end of its log, on standard error; equal ones once, with their number.
 
     `printed_texts`: messages on standard output; they are not printed again if both streams go to the same place.
     """
     from merge_bench.view.streams import print_log_tail
 
     messages_seen = printed_texts if stdout_and_stderr_are_same() else ()
-    for failure in failures:
-        if not any(failure.message in text for text in messages_seen):
-            print_message(failure.message)
-        print_log_tail(failure.log_tail)
+    counts = Counter((failure.message, failure.log_tail) for failure in failures)  # in their order
+    for (message, log_tail), count in counts.items():
+        if not any(message in text for text in messages_seen):
+            print_message(f"{message} (in {count} launches)" if count > 1 else message)
+        print_log_tail(log_tail)

@@ -46,8 +46,9 @@ from merge_bench.command.metrics import (
     split_check_command,
     validate_check,
 )
-from merge_bench.command.options import LAUNCHES, ExecOptions
+from merge_bench.command.options import EXEC_KEYS, LAUNCHES, ExecOptions
 from merge_bench.command.placeholders import (
+    CONFIG,
     PlaceholderValues,
     needs_work_folder,
     replace_placeholders,
@@ -76,6 +77,7 @@ from merge_bench.config.parsers import WHEEL
 from merge_bench.config.ucx_choice import ucx_selection_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
+from merge_bench.config.variables import refuse_configs_that_differ_in_nothing
 from merge_bench.errors import LaunchFailed, UsageError, WarningMessage, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, UcxDescription
@@ -95,7 +97,7 @@ from merge_bench.records.schema import (
     Worker,
 )
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import count_with_noun, format_bytes, format_duration
+from merge_bench.units import count_with_noun, format_bytes, format_limit
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
@@ -156,6 +158,13 @@ def plan_command_campaign(argv: Sequence[str], exec_options: ExecOptions, run_op
         variants = plan_command_under_config(name, argv, run_options, sweepable_options=("ucx",))
         append_config_record(configs, record := make_config_record(variants[0]))
         ready += [(planned, record) for planned in variants]
+    words = [*argv, *plan.checks, *filter(None, [plan.metric_file])]
+    if not any(CONFIG in word for word in words):
+        refuse_configs_that_differ_in_nothing(
+            [planned.config for planned, _ in ready],
+            trusted=run_options.trust_config,
+            option_variables=[BY_KEY[key].environment_variable for key in EXEC_KEYS],
+        )
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
@@ -442,7 +451,7 @@ class CommandLaunch:
         """Record the figures of a command that ended, and make its checks; raises LaunchFailed if one of them fails."""
         plan = self.plan
         if ended.reason == TIMEOUT:
-            limit = format_duration(plan.timeout or ended.seconds)
+            limit = format_limit(plan.timeout or ended.seconds)
             raise LaunchFailed(f"the command was ended at the time limit of {limit}", code=COMMAND_TIMEOUT)
         if ended.reason != ENDED:
             raise LaunchFailed("the command was ended by a signal to the process that watches it", code=COMMAND_FAILED)

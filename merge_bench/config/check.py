@@ -46,6 +46,7 @@ _ERROR_HANDLING = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
 # Settings whose effective value is always shown, even if it is UCX's default.
 _ALWAYS_SHOWN = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_RNDV_SCHEME", *_ERROR_HANDLING, "UCX_PROTO_ENABLE")
 BRINGS_CODE = "brings-code"
+NOT_PASSED = "no known library reads this variable; passed to processes only with --trust-config"
 _LIST = re.compile(r"comma-separated list(?: \(.*\))? of: (string|\[)")
 STATES = {
     "known": "Read by the installed UCX, by UCXX, by `run`, or by other software (CUDA, Dask, …), whose variables are"
@@ -211,7 +212,7 @@ def _state_of_unknown_name(
         hint = suggest_similar_names(name, [*catalogue.all_setting_names(), *BY_VARIABLE], cutoff=0.85)
     if hint:
         return "unknown", hint.removeprefix("; ")
-    return "no-effect", "no known library reads this variable; not passed to processes"
+    return "no-effect", NOT_PASSED
 
 
 def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogue) -> list[VariableState]:

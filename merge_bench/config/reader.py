@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,13 +116,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         sha256=hashlib.sha256(data).hexdigest(),
         variables=tuple(scope.variables.values()),
         warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repeated_variable_warnings()),
-        used=frozenset(
-            name
-            for statement in statements
-            for assignment in statement.assignments
-            for name in _referenced_variable_names(assignment.parts or ())
-            if name != assignment.name
-        ),
+        used=frozenset(_names_used_by_other_lines(statements)),
     )
 
 
@@ -162,6 +156,41 @@ def _decode_config_text(path: Path, data: bytes) -> str:
 def _line_number_at(data: bytes, offset: int) -> int:
     """The number, from 1, of the line with the byte at `offset`."""
     return data.count(b"\n", 0, offset) + 1
+
+
+def comment_out_assignments(text: str, names: Collection[str], reason: str) -> str:
+    """The text of a config in which the lines that set one of `names` are comments that end with `reason` in brackets.
+
+    A name stays if another line refers to it, or if a line that sets it is continued or sets something else as well.
+    """
+    statements, errors = parse_config_text(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if errors:
+        return text
+    lines = text.split("\n")
+    kept_names = _names_used_by_other_lines(statements)
+    lines_by_name: dict[str, list[int]] = {}
+    for statement in statements:
+        number = statement.assignments[0].line
+        is_continued = any(line.endswith(("\\", "\\\r")) for line in lines[max(number - 2, 0) : number])
+        for assignment in statement.assignments:
+            lines_by_name.setdefault(assignment.name, []).append(number)
+            kept_names |= {assignment.name} if is_continued or len(statement.assignments) > 1 else set()
+    for name in set(names) - kept_names:
+        for number in lines_by_name.get(name, ()):
+            line = lines[number - 1].removeprefix("\ufeff")
+            lines[number - 1] = f"# {line.rstrip()} ({reason})"
+    return "\n".join(lines)
+
+
+def _names_used_by_other_lines(statements: Iterable[ConfigStatement]) -> set[str]:
+    """The names of the variables to which the values of other variables refer."""
+    return {
+        name
+        for statement in statements
+        for assignment in statement.assignments
+        for name in _referenced_variable_names(assignment.parts or ())
+        if name != assignment.name
+    }
 
 
 class _VariableScope:

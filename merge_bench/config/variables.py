@@ -12,8 +12,9 @@ refer to it, and no process gets it.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from merge_bench.config.parsers import parse_yes_or_no
@@ -159,6 +160,8 @@ def translate_config(config: ConfigFile) -> TranslatedConfig:
 
 SETTING, CODE, HELPER = "setting", "code", "helper"
 REMEDY = "add --trust-config if you trust this file"
+HELPER_REMEDY = "if your program reads it, add --trust-config, which passes all variables of the config"
+"""What to do about a variable that no process gets because it is a helper that no line uses."""
 
 
 @dataclass(frozen=True)
@@ -383,3 +386,29 @@ def process_environment_variables(config: ConfigFile, *, trusted: bool) -> dict[
         for name, variable in translate_config(config).environment.items()
         if trusted or classify_variable(name, variable.value, is_referenced=name in config.used).kind == SETTING
     }
+
+
+def refuse_configs_that_differ_in_nothing(
+    configs: Iterable[ConfigFile | None], *, trusted: bool, option_variables: Collection[str] | None = None
+) -> None:
+    """Raise UsageError for two configs that differ only in variables without effect.
+
+    Copies of one config are accepted: compared with each other, they show the noise. `option_variables`: the
+    ``MERGE_BENCH_…`` variables that have an effect; None: all.
+    """
+
+    def find_effective_values(config: ConfigFile) -> tuple[dict[str, str], dict[str, str]]:
+        options = translate_config(config).options.items()
+        chosen = {name: each.value for name, each in options if option_variables is None or name in option_variables}
+        return process_environment_variables(config, trusted=trusted), chosen
+
+    for first, second in itertools.combinations(dict.fromkeys(filter(None, configs)), 2):
+        values, others = first.variable_values, second.variable_values
+        if values == others or find_effective_values(first) != find_effective_values(second):
+            continue
+        names = [name for name in dict.fromkeys([*values, *others]) if values.get(name) != others.get(name)]
+        are_helpers = any(classify_variable(name, "").kind == HELPER for name in names)
+        raise UsageError(
+            f"{first.path} and {second.path} make the same launches: they differ only in {', '.join(names)}, which has"
+            f" no effect here{f'; {HELPER_REMEDY}' * are_helpers}"
+        )

@@ -15,7 +15,7 @@ from merge_bench.analysis.compare import main_metric
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
-from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
+from merge_bench.records.results_folder import COMMAND, DONE, TUNE, ResultEntry, ResultsFolder
 from merge_bench.report.command_sections import command_runs_best_first
 from merge_bench.units import GIB
 from merge_bench.view.terminal import print_page_at_exit
@@ -230,7 +230,10 @@ def print_results_list(folder: Path) -> None:
                 f"{began:12}  {campaign_status_text(entry, figures):11}  {rate:>12}  "
                 f"{mark_unprintable(str(entry.folder))}"
             )
-            title = (f"{metric} of " if metric else "") + title_of_result_entry(entry, figures.measured)
+            title = title_of_result_entry(entry, figures.measured)
+            if metric:
+                tuning, colon, measured = title.partition(": ") if entry.kind == TUNE else ("", "", title)
+                title = f"{tuning}{colon}{metric} of {measured}"
             what = filter(None, (title, unusual_engine_names_text(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
             page.add_paragraph(mark_unprintable(", ".join(what) + outcome), "dim", indent=2)

@@ -19,7 +19,7 @@ from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.recorded_plan import CommandPlan, RecordedPlan
 from merge_bench.report import run_sections as sections
-from merge_bench.units import count_with_noun, format_duration
+from merge_bench.units import count_with_noun, format_limit
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.plot.command import metric_bar_chart, metric_by_launch_chart
 from merge_bench.view.plot.merge import LabelledRun
@@ -209,7 +209,7 @@ def _write_command_header(page: PageBuilder, document: RunDocument, command: Com
     else:
         rows += [("Launches", f"{measured.launches:,} of {measured.planned_launches:,} complete")]
         rows += [("Checks", "; ".join([f"exit status {command.expect_status}", *command.checks]))]
-    rows += [("Timeout", format_duration(command.timeout))] if command.timeout is not None else []
+    rows += [("Timeout", format_limit(command.timeout))] if command.timeout is not None else []
     rows += [("Required transports", ", ".join(required))] if (required := plan.require_transport) else []
     rows += [
         (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.diagnostics import BUSY_HOST, first_core_shortage, launches_started_on_busy_host
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
+from merge_bench.command.options import EXEC_KEYS, ExecOptions
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import (
     GateNotMet,
@@ -21,7 +22,7 @@ from merge_bench.errors import (
 )
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
+from merge_bench.merge.workload.tables import EMPTY_TABLE, FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run, is_read_on_another_machine
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import make_safe_folder_name
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from merge_bench.tune.result import TuningResult
 
 _TUNING_BUDGET = "10m"
-_COMMAND_KEYS = frozenset(
-    ("metric", "preset", "metric_file", "unit", "better", "pick", "expect_status", "check", "timeout", "ucx")
-)
-"""The options of `tune` that say what is measured of a command, and with which UCX."""
 _MOST_MORE_LAUNCHES = 40  # of each config
 LEAST_FOR_INTERVAL = 6
 """The fewest launches with a 95 % interval."""
@@ -46,6 +43,8 @@ _BUSY_SHARE = 0.1  # of a tuning's launches: then noise of a busy host may be wh
 _RUN_KEYS = {option.key for option in OPTIONS} - {"json", "dry_run", "details", "write_result"}
 _TUNE_KEYS = {option.key for option in TUNE_OPTIONS} & _RUN_KEYS
 _CLUSTER_KEYS = {option.key for option in CLUSTER_OPTIONS} & _RUN_KEYS
+_COMMAND_KEYS = {option.key for option in ExecOptions.declared_options()} | (_TUNE_KEYS & {*EXEC_KEYS})
+"""The options that `exec` and `tune -- COMMAND` have in common."""
 _QUIETLY = ", on a quiet host"
 _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
@@ -72,7 +71,8 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
     rows = campaign.runs[0].plan.rows_per_chunk
     if limit == "fixed-costs" and rows:
         return _repeat_run_step(old_options, "measures a merge of ten times the rows", chunk=str(10 * rows))
-    if limit in ("slow-link", "straggler"):
+    lacks_rows = any(warning.code in (FEW_ROW_GROUPS, EMPTY_TABLE) for warning in document.warnings)
+    if limit in ("slow-link", "straggler") and not lacks_rows:
         return SuggestedCommand(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
         return report_command_step(campaign, purpose_suffix=_WHAT_HELPS)
@@ -82,9 +82,9 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> SuggestedC
         return _repeat_run_step(old_options, "gives each worker a core", workers=str(crowd.max_worker_count))
     if limit == "link":
         return _transports_command_step(old_options)
-    if limit != "exchange":
+    if limit not in ("exchange", "slow-link", "straggler"):
         return _next_step_after_compute_limit(campaign, old_options, document, limit)
-    if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
+    if lacks_rows:
         return report_command_step(
             campaign, purpose_suffix=_WHAT_HELPS
         )  # workers without rows wait, whatever the settings
@@ -179,11 +179,12 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
     if error.code == GateWithoutBaseline.code:
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_exec_step(campaign, does, allow_no_baseline=True)
-    if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
+    failures = [each for launch in run.launches for each in launch.failures if each.code == error.code]
+    if failures:
         config = {"configs": _config_as_user_typed(campaign, run)} if len(campaign.runs) > 1 else {}
-        return _repeat_exec_step(
-            campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config
-        )
+        why = "whether it is mended" if any(each.log_tail for each in failures) else "why it fails"
+        does = f"runs it once with {run.config.name}, to see {why}"
+        return replace(_repeat_exec_step(campaign, does, launches="1", **config), needs_quiet=False)
     return report_command_step(campaign)
 
 
@@ -259,6 +260,8 @@ def next_step_after_tuning(
             if quiet and waits and not result.has_tried_nothing
             else max(2 * seconds, seconds_to_decide or 0.0)
         )
+    if seconds is not None and result.has_tried_nothing:
+        does = f"searches anew, with time for {count_with_noun(len(tuning.values), 'candidate')}"
     if changed:
         return _repeat_tuning_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""
@@ -283,7 +286,7 @@ def _next_step_after_winner(
 
 def _measure_tuned_command_step(campaign: Campaign, config_path: Path, old_options: GivenOptions) -> SuggestedCommand:
     """The command that measures a command with the config that a tuning found for it."""
-    kept = _pick_options(old_options, _COMMAND_KEYS)
+    kept = _pick_options(old_options, _COMMAND_KEYS - {"fresh", "lanes"})
     words = () if campaign.command is None else tuple(campaign.command.argv)
     does = "measures the command with the config that was found"
     return SuggestedCommand(("exec",), does, {"config": str(config_path), **kept}, command_words=words)

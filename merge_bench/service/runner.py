@@ -30,7 +30,7 @@ from merge_bench.service.documents import StoredJob
 from merge_bench.service.job_rules import find_settings_file_name, settings_file_text
 from merge_bench.service.named_commands import END_OF_OPTIONS, append_named_command
 from merge_bench.service.store import ServiceStore
-from merge_bench.units import format_duration
+from merge_bench.units import format_limit
 
 LOG = "log"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.2, 0.05
@@ -234,7 +234,7 @@ class JobRunner:
             reasons = {
                 "cancelled": job.cancelled,
                 _SERVICE_ENDED: self._stopping,
-                f"ended at the time limit of {format_duration(self.job_seconds)}": time.monotonic() > deadline,
+                f"ended at the time limit of {format_limit(self.job_seconds)}": time.monotonic() > deadline,
                 "ended because its output was too long": log.stat().st_size > _LONGEST_LOG,
             }
             if (message := next((why for why, holds in reasons.items() if holds), None)) is not None:

@@ -64,6 +64,8 @@ def time_limit_sentence(limit_seconds: float | None = None) -> str:
     """A sentence on the default time limit of launches; `limit_seconds`: None before it is known."""
     limit_text = "" if limit_seconds is None else f"{format_duration(limit_seconds)}, "
     rule = f"{LIMIT_FACTOR:g} times the slowest launch of the baseline but at least {LEAST_LIMIT_SECONDS:g} seconds"
+    if limit_seconds is not None and limit_seconds < LEAST_LIMIT_SECONDS:
+        rule = "which is what the budget has left"
     return f"a launch is ended after {limit_text}{rule}, and counts as failed; --timeout sets another limit"
 
 

@@ -38,7 +38,7 @@ from merge_bench.tune.evaluator import (
     make_launch_sample,
     tuned_metric,
 )
-from merge_bench.units import count_with_noun, format_duration
+from merge_bench.units import count_with_noun, format_duration, format_limit
 
 
 class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
@@ -660,6 +660,6 @@ class _TuningStageFinder:
         if slow_seconds is not None and (rest is None or slow_seconds < rest):
             parts.append(f"about {format_duration(slow_seconds)}{slow_condition}")
         if rest is not None:
-            whole = format_duration(self.budget_seconds or 0.0)
+            whole = format_limit(self.budget_seconds or 0.0)
             parts.append(f"at most {format_duration(rest)} until its budget of {whole} is used up")
         return ", ".join(parts).capitalize()

@@ -16,7 +16,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +39,7 @@ from merge_bench.campaign.run_campaign import (
 from merge_bench.cluster import signals
 from merge_bench.command.command_campaign import launch_command
 from merge_bench.config.files import replace_file
+from merge_bench.config.reader import comment_out_assignments
 from merge_bench.errors import RecordsNotWritten, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import INTERRUPTED, Campaign
 from merge_bench.records.reader import CampaignFollower, read_campaign
@@ -378,9 +379,14 @@ def _minutes_text(seconds: float) -> str:
 
 def candidate_config_text(baseline_text: str, candidate: Candidate) -> str:
     """The text of a candidate's config file: that of the baseline, then its settings, which take precedence."""
-    lines = [baseline_text.rstrip("\n"), ""] if baseline_text.strip() else []
     settings = dict(variable for value in candidate.values for variable in value.variables)
+    lines = [_replaced_baseline_text(baseline_text, settings), ""] if baseline_text.strip() else []
     return "\n".join([*lines, *_export_lines(settings.items())]) + "\n"
+
+
+def _replaced_baseline_text(baseline_text: str, names: Collection[str]) -> str:
+    """The text of a baseline's config, in which variables that later lines set anew are comments where possible."""
+    return comment_out_assignments(baseline_text, names, "replaced below").rstrip("\n")
 
 
 def _export_lines(variables: Iterable[tuple[str, str]]) -> list[str]:
@@ -654,7 +660,8 @@ def tuned_config_text(
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.value_id: value for value in space.values}
     if baseline_text.strip():
-        lines += ["", f"# The text of {start}:", baseline_text.rstrip("\n")]
+        names = [name for setting in result.winner.settings for name, _ in values[setting].variables]
+        lines += ["", f"# The text of {start}:", _replaced_baseline_text(baseline_text, names)]
     for setting in result.winner.settings:
         step = result.contributions[setting]
         versus = " compared with this config without it" if step and step.phase == ABLATE else " alone"

@@ -56,7 +56,7 @@ from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_tuning_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration, parse_duration
+from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration, format_limit, parse_duration
 from merge_bench.view.titles import shell_command_text
 
 SIZES = (1_000_000, 25_000_000)
@@ -418,7 +418,7 @@ def fit_search_to_budget(values: Sequence[SettingValue], costs: TuningCosts, bud
     launches = SearchOptions.least * costs.first_block_launches(values[:1]) + 2 * costs.confirm_blocks
     raise UsageError(
         f"--budget {_duration_text(budget_seconds)} is too short to judge and confirm even one setting, which takes"
-        f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
+        f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; for one, use --budget"
         f" {rounded_up_duration_text(_SPARE * least)} or more, or {costs.less}"
     )
 
@@ -503,10 +503,11 @@ class TuningTiming:
     def duration_forecast_sentences(self, affordable_search: AffordableSearch) -> list[str]:
         """Return sentences on how long the tuning takes, and which candidates and problem sizes have to wait."""
         costs, budget = self._estimate_costs(), self.task.options.budget
-        limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
+        limit = "" if budget is None else f"this ends within the budget of {format_limit(budget)}"
         if costs is None:
             unknown = "how long a launch takes is not known before the first has ended"
-            return [f"{limit}; {unknown}" if limit else unknown]
+            enough = "whether that is enough for a candidate is known when the first launches have ended"
+            return [f"{limit}; {enough}" if limit else unknown]
         blocks, count = self.task.options.most_blocks, len(affordable_search.values)
         first = costs.first_block_launches(affordable_search.values)
         quick, most, confirming = (
@@ -560,7 +561,7 @@ def make_left_out_record_lines(
     task: TuningTask, affordable_search: AffordableSearch, budget_seconds: float | None
 ) -> list[TuningStepLine]:
     """Make a record line for each value and each problem size that the budget leaves out."""
-    reason = "" if budget_seconds is None else f"the budget of {format_duration(budget_seconds)} has no time for it"
+    reason = "" if budget_seconds is None else f"the budget of {format_limit(budget_seconds)} has no time for it"
     missing = [value.value_id for value in task.values if value not in affordable_search.values]
     absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
     absent += [(task.baseline, None, plan) for plan in range(affordable_search.sizes, len(task.prepared))]

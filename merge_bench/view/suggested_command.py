@@ -28,7 +28,7 @@ class SuggestedCommand:
 
     `words`, `options`: the command line; `does`: what the command does, as a phrase; `reports`: whether it writes the
     report, which does not suggest it; `note`: a sentence about what is undecided; `command_words`: a command of the
-    user that it runs, which follows all options.
+    user that it runs, which follows all options; `needs_quiet`: whether a busy host would distort what it shows.
     """
 
     words: tuple[str, ...]
@@ -38,6 +38,7 @@ class SuggestedCommand:
     note: str = ""
     program: str = _PROGRAM
     command_words: tuple[str, ...] = ()
+    needs_quiet: bool = True
 
     @property
     def command(self) -> str:
@@ -51,7 +52,8 @@ class SuggestedCommand:
 
     def quiet_host_advice(self, campaign: Campaign) -> str:
         """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
-        measures = next(iter(self.words), "") in _MEASURING_COMMANDS and "wait_for_quiet" not in self.options
+        may_wait = self.needs_quiet and "wait_for_quiet" not in self.options
+        measures = may_wait and next(iter(self.words), "") in _MEASURING_COMMANDS
         return WHEN_QUIET if measures and busy_host_warnings(campaign) and can_wait_for_quiet_host(campaign) else ""
 
     def with_service_advice(self, campaign: Campaign) -> SuggestedCommand:

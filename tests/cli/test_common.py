@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click import Command
+from msgspec.structs import replace
 
 from merge_bench.cli.common import print_failures, typed_options
 from merge_bench.cli.run import run
@@ -35,6 +36,14 @@ def test_a_reader_of_both_streams_gets_a_failure_once(
     text = (tmp_path / names[1]).read_text()
     assert text.count(FAILURE.message) == times
     assert "last words" in text
+
+
+def test_launches_that_failed_alike_are_printed_once_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    other = replace(FAILURE, launch=2, log_tail="other words")
+    print_failures([FAILURE, other, replace(FAILURE, launch=1)])
+    text = capsys.readouterr().err
+    assert text.count("last words") == text.count("other words") == 1
+    assert text.count(f"{FAILURE.message} (in 2 launches)\n") == text.count(f"{FAILURE.message}\n") == 1
 
 
 @pytest.mark.parametrize(

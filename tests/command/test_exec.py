@@ -194,6 +194,7 @@ def test_a_launch_that_fails(place: Path, script: str, options: tuple[str, ...],
     for launch in campaign.launches:
         (failure,) = launch.failures
         assert failure.code == code
+        assert failure.message.endswith("limit of 0.2 seconds") is (code == "command-timeout")
         assert launch.failed
         assert len(launch.iterations) == iterations
         assert launch.verifications == ()
@@ -309,6 +310,41 @@ def test_wrong_usage_starts_nothing(place: Path, words: tuple[str, ...]) -> None
 def test_a_config_that_brings_code_is_refused(place: Path) -> None:
     Path("code.cfg").write_text("LD_PRELOAD=/tmp/evil.so\n")
     assert exit_status("exec", "--config", "code.cfg", "--", "true") == 2
+
+
+SAME_LAUNCHES = "a.cfg and b.cfg make the same launches: they differ only in "
+
+
+@pytest.mark.parametrize(
+    ("texts", "words", "names"),
+    [
+        (("OWN=1\n", "OWN=2\n"), (), "OWN, which has no effect here; if your program reads it, add --trust-config"),
+        (("UCX_TLS=tcp\nOWN=1\n", "UCX_TLS=tcp\n"), (), "OWN"),
+        (("MERGE_BENCH_CHUNK=1e5\n", "CHUNK_SIZE=2e5\n"), (), "MERGE_BENCH_CHUNK, CHUNK_SIZE, which has no effect"),
+        (("OWN=1\n", "OWN=2\n"), ("--trust-config",), None),
+        (("NIC=eth0\nUCX_TLS=$NIC\n", "NIC=eth1\nUCX_TLS=$NIC\n"), ("--allow-unknown",), None),
+        (("OWN=1\n", "OWN=1 # a copy\n"), (), None),
+        (("MERGE_BENCH_REQUIRE_TRANSPORT=tcp\n", "UCX_TLS=tcp\n"), (), None),
+        (("OWN=1\n", "OWN=2\n"), ("--check", "command:test {config} = a"), None),
+    ],
+)
+def test_configs_that_give_a_command_the_same_environment_are_refused_before_the_first_launch(
+    place: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, str], words: tuple[str, ...], names: str | None
+) -> None:
+    """They were measured 12 times, and the verdict was INCONCLUSIVE."""
+    for name, text in zip(("a.cfg", "b.cfg"), texts, strict=True):
+        Path(name).write_text(text)
+    status = exit_status("exec", "--configs", "a.cfg,b.cfg", *words, "--dry-run", "--", "true")
+    error = capsys.readouterr().err
+    assert status == (0 if names is None else 2)
+    assert (SAME_LAUNCHES + str(names) in error) is (names is not None)
+
+
+def test_the_warning_about_a_variable_that_no_process_gets_names_the_option_that_passes_it(place: Path) -> None:
+    Path("own.cfg").write_text("OWN=1\n")
+    (warning,) = run_script("true", "--config", "own.cfg").warnings
+    assert warning.code == "config-no-effect"
+    assert "--trust-config" in str(warning.remedy)
 
 
 def test_options_of_the_command_are_its_own(place: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.reader import ConfigFile, ConfigVariable, read_config
+from merge_bench.config.reader import ConfigFile, ConfigVariable, comment_out_assignments, read_config
 from merge_bench.config.shipped import find_config_file
 from merge_bench.errors import UsageError
 
@@ -217,3 +217,26 @@ def test_a_config_is_found_by_path_and_by_bare_name(tmp_path: Path, monkeypatch:
             find_config_file(name, configs)
     (tmp_path / "optimized.cfg").touch()
     assert find_config_file("optimized.cfg", configs) == find_config_file("optimized", configs) == Path("optimized.cfg")
+
+
+@pytest.mark.parametrize(
+    ("text", "commented"),
+    [
+        ("A=1\nB=2\nexport A\n", "# A=1 (new)\nB=2\n# export A (new)\n"),
+        ("\ufeffA=1\r\nA='2' # why\r\n", "# A=1 (new)\n# A='2' # why (new)\n"),
+        ("A=${A:-1}\n", "# A=${A:-1} (new)\n"),
+        ("A=1\nB=$A\n", None),
+        ("A=1 B=2\n", None),
+        ("A=1 \\\n B=2\n", None),
+        ("A=1\\\n2\n", None),
+        ("A=1\nexport A B=2\n", None),
+        ("A=1\nif x\n", None),
+    ],
+)
+def test_lines_that_set_a_variable_become_comments_where_nothing_else_needs_them(
+    tmp_path: Path, text: str, commented: str | None
+) -> None:
+    changed = comment_out_assignments(text, ["A", "C"], "new")
+    assert changed == (text if commented is None else commented)
+    if commented is not None:
+        assert "A" not in read(tmp_path, changed).variable_values

@@ -140,7 +140,7 @@ def test_a_job_that_takes_too_long_fails(tmp_path: Path) -> None:
     number = service.add(POLITE)
     until(lambda: service.job(number).state == "failed")
     service.runner.close()
-    assert service.job(number).message == "ended at the time limit of 1 second"
+    assert service.job(number).message == "ended at the time limit of 0.5 seconds"
 
 
 @pytest.mark.parametrize(("resume", "state"), [(False, "interrupted"), (True, "queued")])

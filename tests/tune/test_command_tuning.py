@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import stat
@@ -56,7 +57,7 @@ class FakeCommand:
         self, plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
     ) -> int:
         variables = dict(job.prepared.settings.environment)
-        wall = (1.0 - self.gain * (FASTER in variables)) * self.random.uniform(0.99, 1.01)
+        wall = (1.0 - self.gain * (variables.get(FASTER) == "y")) * self.random.uniform(0.99, 1.01)
         failure = None
         for name, (code, numbers) in self.failures.items():
             if name in variables and self.made.get(name, 0) in numbers:
@@ -303,6 +304,25 @@ def test_a_planted_better_value_is_found_confirmed_and_written(
     assert "of 1 launch" not in page.read_text()
 
 
+def test_the_next_command_measures_what_was_found_with_the_same_options(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --trust-config it measured the command without the setting that was found."""
+    (place / "base.cfg").write_text(f"{FASTER}=n\nOWN=1\n")
+    kept = ("--trust-config", "--allow-unknown", *RATE, "--check", "command:true", "--timeout", "1m", "--results", "r")
+    assert tune(monkeypatch, "base.cfg", *WORDS, *kept, "--budget", "1h", "--fresh", *COMMAND) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: ")]
+    words = shlex.split(line)
+    at = words.index("exec")
+    assert words[at + 1 : at + 3] == ["--config", "tuned.cfg"]
+    assert words[at + 3 : -3] == list(kept)
+    assert words[-3:] == list(COMMAND)
+    assert exit_status(*words[at : at + 3], *words[at + 3 : -3], "--dry-run", *COMMAND) == 0
+    printed = capsys.readouterr()
+    assert f"OWN=1 {FASTER}=y sleep 0.01" in printed.out
+    assert printed.err == ""
+
+
 def test_a_command_that_ignores_the_settings_gets_no_config(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -344,8 +364,13 @@ def test_a_budget_that_is_too_short_advises_one(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tune(monkeypatch, *WORDS, "--budget", "5s", *COMMAND) == 3
-    printed = capsys.readouterr().out
+    printed, messages = capsys.readouterr()
+    assert "a launch is ended after 3 seconds, which is what the budget has left, " in messages
     assert "is too short to judge and confirm even one setting" in printed
+    assert "; for one, use --budget " in " ".join(printed.split())
+    assert "(searches anew, with time for 3 candidates" in printed
+    assert exit_status("results") == 0
+    assert "Tuning of default: wall of sleep 0.01" in capsys.readouterr().out
     assert "or a smaller --confirm" in " ".join(printed.split())
 
 

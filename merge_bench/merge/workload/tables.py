@@ -31,6 +31,7 @@ WORKLOAD = Workload(name="tables", help="the files of --left and --right", place
 BINARY_KEYS = "binary-keys"
 FEW_ROW_GROUPS = "few-row-groups"
 """The code of the warning that workers start without rows of a table."""
+EMPTY_TABLE = "empty-table"
 FILES_LEFT_OUT = "files-left-out"
 MOST_COLUMNS = 10  # that a message names
 OFFSET_BYTES = 8
@@ -503,7 +504,11 @@ def _table_side_warnings(side: str, path: str, footers: parquet.TableFooters, wo
         what = f"{read} of {read + out} files of the {side} table {path}"
         yield WarningMessage(FILES_LEFT_OUT, f"read {what}; left out: {'; '.join(map(str, footers.left_out))}")
     groups = len(footers.row_groups)
-    if groups < workers:
+    if not sum(group.rows for group in footers.row_groups):
+        yield WarningMessage(
+            EMPTY_TABLE, f"the {side} table {path} has no rows, so there is nothing to merge", "name a table with rows"
+        )
+    elif groups < workers:
         yield WarningMessage(
             FEW_ROW_GROUPS,
             f"the {side} table {path} has only {count_with_noun(groups, 'row group')} for {workers} workers, so"

@@ -25,6 +25,7 @@ from merge_bench.campaign.run_campaign import run_launches
 from merge_bench.cluster.base import CommandListing
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, reset_merge_options
+from merge_bench.config.variables import refuse_configs_that_differ_in_nothing
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.probe.shared import Probe
@@ -64,6 +65,7 @@ def plan_probe_campaign(
                 )
                 ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (planned_run for planned_run, _, _ in ready)
+    refuse_configs_that_differ_in_nothing((each.config for each, _, _ in ready), trusted=run_options.trust_config)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes

@@ -106,6 +106,7 @@ def test_empty_tables_and_empty_row_groups(tmp_path: Path, ids: Path) -> None:
     )
     spec = plan(empty, ids, "id")
     assert (spec.left.rows, spec.left.chunks) == (0, ((), ()))
+    assert [(each.code, "left table" in each.message) for each in spec.warnings] == [("empty-table", True)]
     left, right = load_chunk(spec, 0)
     assert left.rows == 0
     assert right.rows > 0

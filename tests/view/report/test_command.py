@@ -7,15 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.document import load_history
 from merge_bench.regressions.view import history_charts, print_history
 from merge_bench.report.campaign_figures import print_results_list
 from merge_bench.report.run import COLUMNS, LINES, print_campaign_report
 from merge_bench.view.comparison import print_comparison
+from merge_bench.view.suggested_command import WHEN_QUIET
 from tests.helpers.command_campaigns import BUSBW, HOW, WALL, command_plan, interleaved_runs, write_commands
 from tests.view.command_samples import OF_MERGES, RATES, WALLS, one_config, one_failed, two_configs, with_options
 from tests.view.report.test_text import Terminal
@@ -147,6 +150,23 @@ def test_the_next_step_after_a_failure_runs_that_config_once(tmp_path: Path) -> 
     assert next_of(one_failed(tmp_path)) == (
         f"exec {THEIRS} --launches 1 --configs tuned -- ./bench -n 2 (runs it once with tuned, to see why it fails)"
     )
+
+
+@pytest.mark.parametrize("log_tail", [None, "No such file"])
+def test_a_command_that_failed_is_repeated_without_waiting_for_a_quiet_host(
+    tmp_path: Path, log_tail: str | None
+) -> None:
+    folder = one_failed(tmp_path)
+    records = folder / "records.jsonl"
+    lines = [msgspec.json.decode(line, type=s.Record) for line in records.read_bytes().splitlines()]
+    busy = s.WarningLine(code="busy-host", message="…", remedy="wait")
+    changed = [
+        msgspec.structs.replace(line, log_tail=log_tail) if isinstance(line, s.FailureLine) else line for line in lines
+    ]
+    records.write_bytes(b"\n".join(map(msgspec.json.encode, [*changed, busy])) + b"\n")
+    purpose = "why it fails" if log_tail is None else "whether it is mended"
+    assert next_of(folder).endswith(f"(runs it once with tuned, to see {purpose})")
+    assert WHEN_QUIET not in shown(folder)
 
 
 def test_the_next_step_after_an_interruption_is_the_same_command(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents import Failure
+from merge_bench.analysis.documents import Failure, RunDocument
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.report.next_step import next_step_after_run
 from merge_bench.report.run import COLUMNS, print_campaign_report
 from merge_bench.view.suggested_command import WHEN_QUIET, ProgramInvocation, typed_program_text
 from tests.helpers.synthetic_campaigns import (
@@ -113,10 +114,24 @@ def test_a_merge_that_waits_for_its_exchange_is_tuned(tmp_path: Path) -> None:
     assert next_of(folder) == "python -m merge_bench tune --budget 10m --chunk 1e6"
 
 
-def test_settings_are_not_tuned_where_a_worker_has_no_rows_and_the_others_wait_for_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["exchange", "slow-link", "straggler"])
+@pytest.mark.parametrize("code", ["few-row-groups", "empty-table"])
+def test_neither_settings_nor_hosts_are_looked_at_where_a_worker_has_no_rows_and_the_others_wait_for_it(
+    tmp_path: Path, limit: str, code: str
+) -> None:
     folder = with_command(write_campaign(tmp_path, SLOW_EXCHANGE), "--left", "a.parquet")
     with (folder / "records.jsonl").open("ab") as stream:
-        stream.write(msgspec.json.encode(s.WarningLine(code="few-row-groups", message="…", remedy="…")) + b"\n")
+        stream.write(msgspec.json.encode(s.WarningLine(code=code, message="…", remedy="…")) + b"\n")
+    if limit != "exchange":
+        campaign = read_campaign(folder)
+        document = summarize_campaign(campaign)
+        assert isinstance(document, RunDocument)
+        assert document.bottleneck is not None
+        changed = msgspec.structs.replace(document.bottleneck, what=limit, besides=None)
+        step = next_step_after_run(campaign, msgspec.structs.replace(document, bottleneck=changed))
+        assert step is not None
+        assert step.words[0] == "report"
+        return
     assert next_of(folder) == f"python -m merge_bench report {folder}"
 
 
