@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import PurePath
 from typing import TextIO
 
 from merge_bench.campaign.importers import importers
@@ -120,7 +121,7 @@ def print_mpi_summary(
             page.add_paragraph(f"{method}; medians over {count_with_noun(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx_rows if each.placement in {row.placement for row in rows}), None)
             page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
-            stored = f", or `show {records[0]} --details`" if len(records) == 1 else ""
+            stored = f", or `show {PurePath(str(records[0])).parent} --details`" if len(records) == 1 else ""
             page.add_paragraph(f"All sizes, ranges and lanes: --details{stored}", "dim")
         page.add_warnings(warnings)
         for remark in remarks:
