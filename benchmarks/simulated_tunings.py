@@ -225,7 +225,8 @@ def count_accepted(case: Case, noise: float, budget_seconds: float | None, tunin
 def table_of_curated_result(counts: Sequence[Sequence[int]], tunings: int, seed: int) -> str:
     """The table of `results/curated/`, as TOML; `counts`: for each case those of each budget and noise."""
     state = git_state()
-    commit = (
+    state_of_sources = " with local changes" if state is not None and state.dirty else ""
+    commit = f"{state.commit[:7]}{state_of_sources}" if state is not None and state.commit else ""
         ""
         if state is None or state.commit is None
         else state.commit[:7] + (" with local changes" if state.dirty else "")
