@@ -227,10 +227,6 @@ def table_of_curated_result(counts: Sequence[Sequence[int]], tunings: int, seed:
     state = git_state()
     state_of_sources = " with local changes" if state is not None and state.dirty else ""
     commit = f"{state.commit[:7]}{state_of_sources}" if state is not None and state.commit else ""
-        ""
-        if state is None or state.commit is None
-        else state.commit[:7] + (" with local changes" if state.dirty else "")
-    )
     budgets = ["no budget", "5m"]
     columns = ["true effects", *(f"{budget}, {noise:.1%}" for budget in budgets for noise in NOISES)]
     rows = [
