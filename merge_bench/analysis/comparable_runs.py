@@ -44,6 +44,10 @@ _BEFORE = {
     "timeline": "auto",
 }
 """The value of options that older plans do not have."""
+PARTITION_WRITES = "partition writes"
+"""The name in tables for the recorded option ``stores``."""
+PARTITION_WRITE_NAMES = {"lines": "streaming"}
+"""The values of ``--partition-writes`` that have another name in records."""
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
 """Variables of a single process, no settings: its parent, the service's job, and what UCX measures at its start."""
@@ -144,7 +148,9 @@ def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
 def _merge_options(run: Run) -> dict[str, str]:
     """The options of a merge besides its problem, as text by name."""
     options = {**_BEFORE, **run.options}
-    return {name: format_property_value(value) for name, value in options.items() if name not in _NO_OPTIONS}
+    texts = {name: format_property_value(value) for name, value in options.items() if name not in _NO_OPTIONS}
+    way = texts.pop("stores")
+    return texts | {PARTITION_WRITES: PARTITION_WRITE_NAMES.get(way, way)}
 
 
 def _defines_merge_problem(option_name: str) -> bool:
@@ -205,7 +211,9 @@ def _machine_properties(workers: Sequence[Worker]) -> dict[str, str]:
         {name: value for name, value in each.items() if name not in _CHANGING} for each in plain
     )
     properties |= join_values_by_name(
-        {"stores in use": worker.stores.way} for worker in workers if worker.stores is not None
+        {f"{PARTITION_WRITES} in use": PARTITION_WRITE_NAMES.get(worker.stores.way, worker.stores.way)}
+        for worker in workers
+        if worker.stores is not None
     )
     hosts = ", ".join(sorted({worker.host for worker in workers}))
     return properties | ({"hosts": hosts} if hosts else {})

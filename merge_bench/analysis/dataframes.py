@@ -16,7 +16,7 @@ from merge_bench.analysis.compare import Metric, metrics_of_command
 from merge_bench.analysis.transports import selected_lanes
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.recorded_plan import WALL, CommandPlan
+from merge_bench.records.recorded_plan import WALL, CommandPlan, RecordedPlan
 
 Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -28,13 +28,17 @@ def _parse_column_types(text: str) -> dict[str, type]:
 
 
 COLUMNS = _parse_column_types("""
-    campaign:str config:str plan:int engine:str exchange:str how:str question:str distribution:str pipeline:bool
+    campaign:str config:str plan:int problem:str options:str engine:str exchange:str how:str question:str
+    distribution:str pipeline:bool
     rows_per_chunk:int workers:int launch:int block:int complete:bool verification:str iteration:int
     time_unix_seconds:float wall_seconds:float partition_seconds:float exchange_seconds:float join_seconds:float
     throughput_bytes_per_second:float bandwidth_bytes_per_second:float link_fraction:float
     sent_bytes:int result_rows:int
 """)
-"""Columns of a flat table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
+"""Columns of a flat table of merges. Problem: tables, keys and rows; options: those that are unusual.
+
+Phases: the longest time of any worker; bytes and rows: sums over all workers.
+"""
 
 PROBE_COLUMNS = _parse_column_types("""
     campaign:str config:str launch:int probe:str test:str method:str placement:str memory:str ranks:str hosts:str
@@ -195,17 +199,22 @@ def probe_rows(campaign: Campaign) -> Rows:
             }
 
 
-def make_flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
+def make_flat_table(
+    campaigns: Sequence[Campaign], describe_merge: Callable[[RecordedPlan], dict[str, str]]
+) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
     """Make one table of campaigns; returns the type of each column by name, and the rows.
 
-    A row is a timed iteration of a merge, a network measurement, or a launch of a command. Raises UsageError if
-    nothing was measured, or if the campaigns measured different kinds of things, whose columns differ.
+    A row is a timed iteration of a merge, a network measurement, or a launch of a command. `describe_merge`: returns
+    the ``problem`` and the ``options`` of a merge as text. Raises UsageError if nothing was measured, or if the
+    campaigns measured different kinds of things, whose columns differ.
     """
     kinds = {_table_kind_of_campaign(campaign) for campaign in campaigns}
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(sorted(kinds))} have different columns; export them into separate files")
     columns, make = _TABLES[kinds.pop()]
     measured = (row for campaign in campaigns for row in make(campaign))
+    if make is _iteration_rows_with_totals:
+        measured = (row for campaign in campaigns for row in _described_merge_rows(campaign, describe_merge))
     if make is command_rows:  # whose metrics have a person's names
         columns = {**columns, **dict.fromkeys(map(_metric_column_name, _metrics_besides_wall_time(campaigns)), float)}
         named = measured
@@ -236,6 +245,12 @@ def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
                 ),
                 "result_rows": _sum_if_all_known(worker.result_rows for worker in iteration.workers),
             }
+
+
+def _described_merge_rows(campaign: Campaign, describe_merge: Callable[[RecordedPlan], dict[str, str]]) -> Rows:
+    """The rows of a flat table of merges, with the cells that describe each merge."""
+    described = {run.plan_index: describe_merge(run.plan) for run in campaign.runs}
+    return (row | described[row["plan"]] for row in _iteration_rows_with_totals(campaign))
 
 
 _TABLES: Mapping[str, tuple[Mapping[str, type], Callable[[Campaign], Rows]]] = {

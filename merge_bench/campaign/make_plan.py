@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -29,7 +30,7 @@ from merge_bench.cluster.launchers import (
 )
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
-from merge_bench.config.files import open_regular_file
+from merge_bench.config.files import check_output_folder, open_regular_file, without_parent_steps
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
@@ -317,7 +318,7 @@ def plan_run(
         threads=max(1, machine.cores // most_on_host),
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
-        write_result=_checked_result_folder(options),
+        write_result=_checked_result_folder(options, workers_are_here=launcher.starts_here),
         ucx=None if ucx is None else ucx.display_name,
         **options.worker_option_values(),
     )
@@ -445,13 +446,17 @@ def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpe
     return choose_distribution(options.distribution, how, workers, sizes, incompatible_option=shuffle_option)
 
 
-def _checked_result_folder(options: RunOptions) -> str | None:
+def _checked_result_folder(options: RunOptions, *, workers_are_here: bool) -> str | None:
+    """The folder of ``--write-result``; raises UsageError if it has files, or workers on this host cannot write it."""
     if options.write_result is None:
         return None
-    folder = Path(options.write_result).expanduser().absolute()
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
+    folder = without_parent_steps(Path(options.write_result).expanduser().absolute())
+    with contextlib.suppress(PermissionError):  # then it is refused below, if workers on this host write it
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(f"--write-result: the folder {folder} is not empty; name a new one")
     above = (path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir())
     if blocking := next(above, None):
         raise UsageError(f"--write-result {folder}: {blocking} is not a folder; name a new one")
+    if workers_are_here:
+        check_output_folder("--write-result", folder)
     return str(folder)

@@ -204,6 +204,17 @@ def plan_runs(
     """
     config = None if config_name is None else read_config(find_config_file(config_name), os.environ)
     options = resolve_options(command_line, config, os.environ, options_of_run())
+    with options.naming_value_sources():
+        return _plan_resolved_runs(config, options, replace_options, allowed_several)
+
+
+def _plan_resolved_runs(
+    config: ConfigFile | None,
+    options: RunOptions,
+    replace_options: ReplaceOptions | None,
+    allowed_several: bool | Sequence[str],
+) -> list[PlannedRun]:
+    """Plan the runs of `plan_runs` when config and options are known."""
     if replace_options is not None:
         options = replace_options(options)
     runs = make_plan.options_of_each_run(options, os.environ)
@@ -283,20 +294,22 @@ def check_config_for_run(
     trusting = RunOptions().with_command_line_values(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve_options(trusting, config, os.environ, table), trust_config=trusted)
-        runs = make_plan.options_of_each_run(options, os.environ)
+        with options.naming_value_sources():
+            runs = make_plan.options_of_each_run(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     if left := unreachable_batch_job_warning(options, os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     machine = MachineResources(looks=False)
     try:
-        chosen_launcher = choose_launcher(options, machine.environ)
-        for run in runs:
-            planned_run = make_plan.plan_run(run, config, machine, chosen_launcher)
-            if planned_run.launcher.starts_here:
-                check_packages_installed(planned_run.plan)
-            if planned_run.plan.device_memory and planned_run.plan.data_plane.endpoints and ucx == SYSTEM:
-                refuse_ucx_without_cuda(probe_ucx(ucx, os.environ))
+        with options.naming_value_sources():
+            chosen_launcher = choose_launcher(options, machine.environ)
+            for run in runs:
+                planned_run = make_plan.plan_run(run, config, machine, chosen_launcher)
+                if planned_run.launcher.starts_here:
+                    check_packages_installed(planned_run.plan)
+                if planned_run.plan.device_memory and planned_run.plan.data_plane.endpoints and ucx == SYSTEM:
+                    refuse_ucx_without_cuda(probe_ucx(ucx, os.environ))
     except (UsageError, GateNotMet) as error:
         here = f"this machine cannot run this config: {error}"
         if other_hosts:

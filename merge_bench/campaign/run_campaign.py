@@ -27,7 +27,7 @@ from merge_bench.campaign.resume import (
     reopen_unfinished_campaign,
 )
 from merge_bench.cluster import host_agent, signals
-from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.base import ClusterSettings, CommandListing
 from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.config.installation import checkout_folder
 from merge_bench.errors import RunFailed, WarningMessage, print_message, print_warning
@@ -222,22 +222,23 @@ def git_state() -> GitState | None:
 
 
 def dry_run_text(sweep: Sweep) -> str:
-    """The text that --dry-run prints: the commands of each run; for several launches also their time and order."""
-    lines, planned_launches, run_labels = [], sweep.ordered_launches(), sweep.run_labels()
+    """The text that --dry-run prints: of several launches the runs, time and order, then the commands of each run."""
+    lines, commands, listing = [], [], CommandListing()
+    planned_launches, run_labels = sweep.ordered_launches(), sweep.run_labels()
     for (config, index), prepared in sweep.prepared.items():
-        plan = prepared.plan
+        plan, run_name = prepared.plan, f"{config}/{index}" if len(sweep.prepared) > 1 else ""
         if len(planned_launches) > 1:
             size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
             lines.append(f"## {names}: {count_with_noun(plan.workers, 'worker')}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).process_commands(plan, prepared.settings):
-            lines += [f"# {command.role} on {command.host}", command.format_shell_command()]
+            commands += listing.command_lines(command, run_name)
     if len(planned_launches) > 1:
         lines.append(f"## {make_time_estimator(sweep).describe_estimate(planned_launches)}")
         lines += [f"## {short}"] if (short := too_few_blocks_sentence(sweep)) else []
         for block, launches in itertools.groupby(planned_launches, lambda launch: launch.block):
             lines.append(f"## block {block}: " + " ".join(f"{each.config}/{each.plan}" for each in launches))
-    return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
+    return "\n".join([*lines, *(commands or ["# no process would be started: the cluster is already running"])])
 
 
 def run_sweep(

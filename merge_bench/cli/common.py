@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
-from merge_bench.errors import print_message, stdout_and_stderr_are_same, warnings_already_printed
+from merge_bench.errors import UsageError, print_message, stdout_and_stderr_are_same, warnings_already_printed
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
@@ -42,11 +43,16 @@ class ParsedValue(click.ParamType[object]):
         try:
             return self.parse(value)
         except ValueError as error:
+            if param and ctx and ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT:
+                raise UsageError(f"environment variable {param.envvar}: {error}") from None
             self.fail(str(error), param, ctx)
 
 
 PATH = ParsedValue("PATH", parsers.parse_path)
 """The type of every option and argument that names a file or a folder."""
+
+RESULT = ParsedValue("RESULT", parsers.parse_result)
+"""The type of every argument that names a result."""
 
 Decorator = Callable[[Any], Any]
 
@@ -151,7 +157,8 @@ def count_option(
 ) -> Decorator:
     """Make an option that takes a whole number of at least `minimum`."""
     settings: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
-    settings |= {"type": click.IntRange(minimum), "show_default": default is not None, "required": required}
+    kind = ParsedValue(metavar, parsers.count_parser(minimum))
+    settings |= {"type": kind, "show_default": default is not None, "required": required}
     return text_option(name, metavar, help, **settings)
 
 
@@ -163,7 +170,7 @@ def percent_option(name: str, default: str, help: str) -> Decorator:
 
 def port_option(default: int) -> Decorator:
     """Make the option ``--port`` for a command that serves pages."""
-    kind = click.IntRange(0, 65535)
+    kind = ParsedValue("N", parsers.count_parser(0, 65535))
     return text_option("--port", "N", "Port; 0: any free port.", type=kind, default=default, show_default=True)
 
 

@@ -130,7 +130,7 @@ def run_probe(
 
 
 @probe_commands.command("show")
-@click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
+@click.argument("results", nargs=-1, type=common.RESULT, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @common.json_option()
 def show_probes(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merge_bench.report.page.build import PublishedReferences
     from merge_bench.view.plot import Chart
 
-RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
+RESULTS = click.argument("results", nargs=-1, type=common.RESULT, required=True, metavar="RESULT...")
 _METRICS = "throughput, bandwidth, wall, partition, exchange or join, or a command's own"
 _MAIN_METRIC = "[default: throughput, or the first metric of a command]"
 _ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
@@ -51,8 +51,9 @@ def compare_results(
 
     If a verdict needs more launches, the output says how many.
 
-    A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
-    RESULTs, the baseline is the first RESULT. Network measurements are shown side by side, without a verdict.
+    A RESULT is a campaign folder, its name in results/, or its records.jsonl. With one RESULT, the baseline is its
+    first config. With several RESULTs, the baseline is the first RESULT. Network measurements are shown side by side,
+    without a verdict.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
     from merge_bench.analysis.compare import common_metrics, compare_campaigns
@@ -212,8 +213,8 @@ def _show_document(
 def predict_merge(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **forecast: Any) -> int:
     """Forecast a merge on W workers and N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
-    A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
-    are, and what is unknown.
+    A RESULT is a campaign folder, its name in results/, or its records.jsonl. The output shows what limits the merge,
+    how certain the numbers are, and what is unknown.
     """
     from merge_bench.forecast.document import predict as predict_from
     from merge_bench.forecast.view import forecast_charts, print_forecast
@@ -248,7 +249,8 @@ def import_output(file: str, results: str, format: str, as_json: bool) -> int:
 def export_results(results: tuple[str, ...], format: str, output: str | None) -> None:
     """Write RESULTS in a format that other programs read.
 
-    A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
+    A RESULT is a campaign folder, its name in results/, or its records.jsonl: of merges, a network measurement, a
+    tuning, or an import.
     """
     from merge_bench.config.files import check_output_file, replace_file
     from merge_bench.records.reader import read_campaign
@@ -269,7 +271,7 @@ def export_results(results: tuple[str, ...], format: str, output: str | None) ->
 
 
 @click.command("report", context_settings=common.CONTEXT)
-@click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
+@click.argument("results", nargs=-1, type=common.RESULT, metavar="RESULT...")
 @common.path_option(
     "--output", "FILE.html", "File to write the page to; by default report.html in the folder of the first RESULT."
 )
@@ -286,7 +288,7 @@ def write_html_report(
 ) -> int:
     """Write an HTML report about RESULTs; the page is one file and needs no network.
 
-    A RESULT is a campaign folder or its records.jsonl.
+    A RESULT is a campaign folder, its name in results/, or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
     from merge_bench.report.page import (
@@ -358,19 +360,20 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
     from merge_bench.report.campaign_figures import print_results_list
 
     if result is not None:
+        result = parsers.find_stored_result(result, results)
         return int(ctx.invoke(show_result, result=result, details=False, as_json=False))
     print_results_list(Path(results))
     return 0
 
 
 @click.command("show", context_settings=common.CONTEXT)
-@click.argument("result", type=common.PATH, metavar="RESULT")
+@click.argument("result", type=common.RESULT, metavar="RESULT")
 @common.flag_option("--details", "Print every table before the conclusion.")
 @common.json_option("Print the JSON document of the command that made it.")
 def show_result(result: str, details: bool, as_json: bool) -> int:
     """Show a stored RESULT as the command that made it did: `run`, `tune`, a `probe` or `import`.
 
-    A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
+    A RESULT is a campaign folder, its name in results/, or its records.jsonl. Nothing is measured or written.
     """
     from merge_bench.records.reader import read_campaign
 

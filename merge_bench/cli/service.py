@@ -20,10 +20,11 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.config import parsers
-from merge_bench.config.option import format_option_value
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources
+from merge_bench.config.option import format_option_value, parse_option_text
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources, refuse_address_as_columns
 from merge_bench.errors import (
     GateNotMet,
+    GateWithoutBaseline,
     RunFailed,
     UsageError,
     WarningMessage,
@@ -43,22 +44,40 @@ if TYPE_CHECKING:
     from merge_bench.service.store import ServiceStore
 
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].environment_variable, BY_KEY["results"]
-_OLD_VARIABLE = BY_KEY["on"].environment_variable
 _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
+_COPIED = ", copied to this machine"
 _SENTENCE_BEGIN = "merge_bench: "
 """The beginning of every message that `print_message` prints."""
 NO_OWN_COMMAND = "a service runs only commands that its operator named; use --named NAME instead of COMMAND"
-_VARIABLES: dict[str, Any] = {"envvar": [_SERVICE_VARIABLE, _OLD_VARIABLE], "show_envvar": True}
 _SERVICE_OPTIONS = common.combine_decorators(
-    common.text_option("--service --on url", "URL", "Address of the service.", required=True, **_VARIABLES),
+    common.text_option(
+        "--service --on url",
+        "URL",
+        "Address of the service.",
+        type=common.ParsedValue("URL", parsers.parse_service_address),
+        required=True,
+        envvar=_SERVICE_VARIABLE,
+        show_envvar=True,
+    ),
     common.results_option(
         "Results folder of a service on this machine; its token is used if the environment has none."
     ),
     common.flag_option("--insecure", "Send the token over a network without TLS."),
     common.json_option(),
 )
-_JOB_PARAMETERS = common.combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
+
+
+def _parse_job_number(text: str) -> int:
+    """Parse the number of a job; raises ValueError if `text` is none."""
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not the number of a job, such as 7; `jobs list` shows the numbers")
+    return int(text)
+
+
+_JOB_PARAMETERS = common.combine_decorators(
+    click.argument("number", type=common.ParsedValue("NUMBER", _parse_job_number)), _SERVICE_OPTIONS
+)
 
 
 @click.group("jobs", cls=common.FullHelpGroup)
@@ -85,9 +104,24 @@ def show_job(number: int, **service: Any) -> None:
 
 @job_commands.command("cancel")
 @_JOB_PARAMETERS
-def cancel_job(number: int, **service: Any) -> None:
-    """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
-    _print_jobs(lambda client: client.cancel_job(number), **service)
+def cancel_job(number: int, *, url: str, results: str, insecure: bool, as_json: bool) -> None:
+    """Cancel job NUMBER, as Ctrl-C does: what it measured is kept. One that has ended stays as it is."""
+    from merge_bench.service.client import Client
+    from merge_bench.view.streams import print_document
+
+    client = Client(url, results=Path(results), insecure=insecure)
+    job = client.fetch_job(number)
+    had_ended = job.ended is not None
+    job = job if had_ended else client.cancel_job(number)
+    if as_json:
+        print_document(job)
+    elif job.ended is None:
+        print(f"job {number} is being cancelled; what it measured is kept")
+    elif job.state == "cancelled" and not had_ended:
+        print(f"job {number} is cancelled; it had not begun")
+    else:
+        reason = f" ({mark_unprintable(job.message)})" if job.message and job.message != job.state else ""
+        print(f"job {number} has already ended: {job.displayed_state}{reason}")
 
 
 def _print_jobs(
@@ -124,10 +158,16 @@ def _printable_lines(text: str) -> str:
 
 
 def service_address(options: RunOptions) -> str | None:
-    """Return the address of the service that runs the command; None if the command runs on this machine."""
-    if named := options.service or os.environ.get(_SERVICE_VARIABLE):
-        return named
-    old = format_option_value(options.on or os.environ.get(_OLD_VARIABLE, ""))
+    """Return the address of the service that runs the command; None if the command runs on this machine.
+
+    Raises UsageError if a variable of the environment has no address, or that of `--on` has one.
+    """
+    refuse_address_as_columns(read_option_sources(RunOptions(), None, os.environ, [BY_KEY["on"]]))
+    if options.service:
+        return options.service
+    if text := os.environ.get(_SERVICE_VARIABLE):
+        return parse_option_text(parsers.parse_service_address, text, f"environment variable {_SERVICE_VARIABLE}")
+    old = format_option_value(options.on or "")
     return service_address_from_on_option(old) if re.search(r"(^|,)https?://", old) else None
 
 
@@ -156,6 +196,7 @@ def run_on_service(
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config_file
     from merge_bench.records.reader import read_campaign
+    from merge_bench.regressions.gates import NO_BASELINE_REMEDY
     from merge_bench.service.client import PATIENCE_SECONDS, Client
 
     if options.dry_run:
@@ -178,12 +219,14 @@ def run_on_service(
         kinds = {each.exit_status: each for each in (UsageError, WrongResult, GateNotMet) if job.state == "failed"}
         kind = kinds.get(job.status or 0, RunFailed)
         messages = [line for line in printed[0].splitlines() if line.startswith(_SENTENCE_BEGIN)]  # the last is why
-        why = job.message or (messages[-1].removeprefix(_SENTENCE_BEGIN) if messages else job.state)
+        why = job.message or (messages[-1].removeprefix(_SENTENCE_BEGIN) if messages else job.displayed_state)
+        if kind is GateNotMet and why.endswith(NO_BASELINE_REMEDY):
+            kind = GateWithoutBaseline
         error = Failure(kind.code, mark_unprintable(f"job {job.id} of {url}: {why}"))
         if job.result is None:
             raise kind(error.message)
         status = kind.exit_status
-        print_message(mark_unprintable(f"job {job.id} of {url}: {job.message or job.state}"))
+        print_message(mark_unprintable(f"job {job.id} of {url}: {job.message or job.displayed_state}"))
     try:
         campaign = read_campaign(client.fetch_records(job, results))
     except UsageError as unreadable:
@@ -216,13 +259,14 @@ def _command_of_campaign(campaign: Campaign) -> str:
 def _print_only_final_lines(records: Path) -> Iterator[None]:
     """Print only the last lines of what the `with` block prints: the next command, and the paths of files.
 
-    The job has printed the rest.
+    The job has printed the rest, with the path of the records on its machine, so the path of the copy says what it is.
     """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
     _, next_step, end = printed.getvalue().rpartition("\nNext: ")
-    print(f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}")
+    last = f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}"
+    print(re.sub("(?m)^Records: .*", rf"\g<0>{_COPIED}", last))
 
 
 def repeat_gate_comparison(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
@@ -300,6 +344,8 @@ def _make_typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
 
     context = click.get_current_context()
     typed = parse_job_request(context.find_root().command, [*command.split(), *context.obj])
+    if "://" in format_option_value(typed.options.get("on", "")):  # the address of the service, by the old name
+        typed = replace(typed, options={key: value for key, value in typed.options.items() if key != "on"})
     own_keys = {param.name for param in context.command.params}
     options = {
         option.key: option.parse(text) if option.flag else text
@@ -315,11 +361,7 @@ def _make_typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
         settings, name = read_config_settings(own), own.name.removesuffix(SUFFIX)
         settings_file_name(settings, name)  # refused here if the service would refuse it
         print_message(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
-    sent = {
-        name: value
-        for name, value in options.items()
-        if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in format_option_value(value))
-    }
+    sent = {name: value for name, value in options.items() if name not in _LOCAL_OPTIONS}
     configs, key = [path.name for path in paths], secrets.token_hex(16)
     return replace(typed, options=sent, configs=configs, settings=settings, name=name, key=key), typed.configs
 

@@ -39,6 +39,27 @@ class ProcessCommand(NamedTuple):
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
 
+class CommandListing:
+    """The lines of ``--dry-run`` for the processes of several runs, with each command and each environment once."""
+
+    def __init__(self) -> None:
+        self._titles: dict[str, str] = {}
+        self._environments: dict[tuple[tuple[str, str], ...], str] = {}
+
+    def command_lines(self, command: ProcessCommand, run_name: str = "") -> list[str]:
+        """Return a line with role and host, and unless an equal command was listed before, one with the command.
+
+        `run_name`: the run that the process belongs to, if there are several.
+        """
+        title = f"{command.role} on {command.host}{f' for {run_name}' if run_name else ''}"
+        line, environment = command.format_shell_command(), tuple(sorted(command.environment.items()))
+        if (listed := self._titles.setdefault(line, title)) != title:
+            return [f"# {title}: the command of {listed}"]
+        if not environment or (listed := self._environments.setdefault(environment, title)) == title:
+            return [f"# {title}", line]
+        return [f"# {title}, with the environment of {listed}", shlex.join(command.argv)]
+
+
 class EndedProcess(NamedTuple):
     """A process of the cluster that ended on its own.
 

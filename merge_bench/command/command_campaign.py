@@ -306,19 +306,21 @@ def few_launches_sentence(campaign: CommandCampaign) -> str | None:
 
 
 def dry_run_text(campaign: CommandCampaign) -> str:
-    """What ``--dry-run`` prints: the command under each config, the expected time, and the order of launches."""
+    """What ``--dry-run`` prints: the launches, their expected time and order, and the command under each config."""
     lines: list[str] = []
+    commands: list[str] = []
     for run in campaign.head.runs:
         alike = [job for job in campaign.jobs if (job.config, job.plan) == (run.config, run.plan)]
         variables = command_variables(alike[0].prepared)
         placeholders = PlaceholderValues(run.config, list(variables), 0)
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, placeholders))
-        lines += [f"## {alike[0].label}: {count_with_noun(len(alike), 'launch')}", " ".join([*assignments, words])]
+        lines.append(f"## {alike[0].label}: {count_with_noun(len(alike), 'launch')}")
+        commands += [f"# {alike[0].label}", " ".join([*assignments, words])]
     lines.append(f"## measured: {metrics_text(campaign.plan)}")
     lines.append(f"## {_expected_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
-    return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs)])
+    return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs), *commands])
 
 
 def metrics_text(plan: CommandPlan) -> str:

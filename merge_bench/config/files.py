@@ -134,6 +134,30 @@ def check_output_file(option: str, path: Path) -> None:
         raise UsageError(f"{option} {path} cannot be written: {error.strerror}") from error
 
 
+def check_output_folder(option: str, folder: Path) -> None:
+    """Check that a folder can be made, if it is missing, and written to; leaves nothing behind.
+
+    Raises UsageError if it cannot; the message names `option`.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {folder} cannot be written: {error.strerror}; name another folder") from None
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def without_parent_steps(path: Path) -> Path:
+    """Return `path` without ``..`` if that names the same place, which it does not behind a symbolic link."""
+    short = Path(os.path.normpath(path))
+    return short if short.resolve() == path.resolve() else path
+
+
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a new file, which replaces the file at `path` at the end of the block; after an error `path` is unchanged.

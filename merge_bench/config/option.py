@@ -14,10 +14,11 @@ The help of an option is in the docstring of its class, after the name of its fi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -29,6 +30,7 @@ from merge_bench.errors import UsageError
 COMMAND_LINE = "command line"
 DEFAULT = "default"
 _HELP = re.compile(r"^(\w+): (.+(?:\n {4}.+)*)", re.MULTILINE)
+_NAMED = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _T = TypeVar("_T")
 
 
@@ -161,6 +163,20 @@ class Options:
         """The option's name for a sentence, with its source unless that is the command line."""
         name = f"--{key.replace('_', '-')}"
         return name if self.value_source(key) == COMMAND_LINE else f"{name} ({self.value_source(key)})"
+
+    @contextlib.contextmanager
+    def naming_value_sources(self) -> Iterator[None]:
+        """A ``with`` block whose UsageError also says which variable or config line sets the options that it names."""
+        try:
+            yield
+        except UsageError as error:
+            sentence = str(error)
+            named = ((key, self.sources.get(key.replace("-", "_"), COMMAND_LINE)) for key in _NAMED.findall(sentence))
+            sources = {key: source for key, source in named if source != COMMAND_LINE and source not in sentence}
+            if not sources:
+                raise
+            origins = ", ".join(f"--{key} is from {source}" for key, source in sources.items())
+            raise UsageError(f"{sentence} ({origins})") from error
 
 
 @functools.cache

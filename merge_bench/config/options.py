@@ -7,7 +7,7 @@ files of a folder; functions that parse text take the table that is completed so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -118,7 +118,7 @@ class MeasurementOptions(Options):
     iterations: int | None = value_option(parsers.count_parser(1), None, "N")
     warmup: int = value_option(parsers.count_parser(0), 1, "N")
     launches: int = value_option(parsers.count_parser(1), 1, "N", aliases=("blocks", "repetitions"))
-    extend: str | None = value_option(parsers.parse_path, None, "RESULT", in_config=False)
+    extend: str | None = value_option(parsers.parse_result, None, "RESULT", in_config=False)
     fresh: bool = flag_option(in_config=False)
     wait_for_quiet: float | None = value_option(parsers.parse_positive_duration, None, "DURATION", in_config=False)
     verify: str = choice_option("every|ends|full|off", "ends")
@@ -247,7 +247,7 @@ class OutputOptions(Options):
     """
 
     section = "Output"
-    service: str | None = value_option(parsers.parse_nonblank_text, None, "URL", in_config=False)
+    service: str | None = value_option(parsers.parse_service_address, None, "URL", in_config=False)
     config: str | None = value_option(parsers.parse_path, None, "CFG", in_config=False)
     configs: tuple[str, ...] | None = value_option(parsers.parse_paths, None, "CFG[,CFG]", in_config=False)
     allow_unknown: bool = flag_option()
@@ -356,7 +356,8 @@ def resolve_options(
     options = read_option_sources(command_line_options, config, environ, known_options)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
-    _check_option_combinations(options)
+    with options.naming_value_sources():
+        _check_option_combinations(options)
     return options
 
 
@@ -368,11 +369,8 @@ def read_option_sources(
 ) -> RunOptions:
     """Find the value of each option in the first source that sets it, without checks of combinations or of code."""
     settings = {} if config is None else translate_config(config).options
-    allowed = {variable for option in known_options if option.in_config for variable in option.environment_variables}
-    for variable in settings.values():
-        problem = config_option_problem(variable, known_options)
-        if config is not None and problem is not None and variable.name not in allowed:
-            raise UsageError(f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}")
+    if config is not None:
+        _refuse_wrong_options(config, settings.values(), known_options, command_line_options)
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for option in known_options:
@@ -394,10 +392,50 @@ def read_option_sources(
     return command_line_options.with_sourced_values(values, sources)
 
 
+def _refuse_wrong_options(
+    config: ConfigFile,
+    settings: Iterable[ConfigVariable],
+    known_options: Sequence[Option],
+    command_line_options: RunOptions,
+) -> None:
+    """Raise UsageError with a line for each of the config's ``MERGE_BENCH_…`` variables that is wrong.
+
+    A value that the command line replaces is not looked at.
+    """
+    replaced = {
+        name
+        for option in known_options
+        if option.in_config and option.key in command_line_options.sources
+        for name in option.environment_variables
+    }
+    problems = (
+        (variable, config_option_problem(variable, known_options))
+        for variable in sorted(settings, key=lambda variable: variable.line)
+        if variable.name not in replaced
+    )
+    if lines := [
+        f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}"
+        for variable, problem in problems
+        if problem is not None
+    ]:
+        raise UsageError("\n".join(lines))
+
+
 def _refuse_repeated_option(names: Sequence[str], source_text: str) -> None:
     """Raise UsageError if several names of one option are set."""
     if len(names) > 1:
         raise UsageError(f"{source_text}: {' and '.join(names)} are one option; set one of them")
+
+
+def refuse_address_as_columns(options: RunOptions) -> None:
+    """Raise UsageError if ``--on`` or its variable has the address of a service instead of key columns."""
+    names = options.on or ()
+    if any("://" in name for name in names):
+        raise UsageError(
+            f"{options.option_name_with_source('on')} {','.join(names)} names no columns;"
+            " the commands run, probe, tune and exec take the address"
+            " of a service as --service, or from MERGE_BENCH_SERVICE"
+        )
 
 
 def _check_option_combinations(options: RunOptions) -> None:
@@ -412,13 +450,7 @@ def _check_option_combinations(options: RunOptions) -> None:
         if getattr(options, key) is not None and getattr(options, required_key) is None:
             raise UsageError(f"{options.option_name_with_source(key)} also needs --{required_key.replace('_', '-')}")
 
-    on = options.on or ()
-    if any("://" in name for name in on) and not options.value_source("on").startswith("environment"):
-        raise UsageError(
-            f"{options.option_name_with_source('on')} {','.join(on)} names no columns;"
-            " the commands run, probe and tune take the address"
-            " of a service as --service"
-        )
+    refuse_address_as_columns(options)
     if options.extend is not None and options.fresh:
         raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
     refuse_both("config", "configs")

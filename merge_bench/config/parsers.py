@@ -24,6 +24,7 @@ _Number = TypeVar("_Number", int, float)
 _SWITCH = dict.fromkeys(("1", "true", "yes", "on", "y"), True) | dict.fromkeys(("0", "false", "no", "off", "n"), False)
 # The kernel's rule (dev_valid_name) without the characters that would need quoting somewhere.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_SERVICE_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?")
 
 
 def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
@@ -207,6 +208,20 @@ def parse_path(text: str) -> str:
     return name
 
 
+def find_stored_result(path: str, results_folder: str | None) -> str:
+    """The path of a result: `path`, or if there is no such file, the folder of that name in `results_folder`.
+
+    `results_folder`: None for that of ``MERGE_BENCH_RESULTS``, by default ``results``.
+    """
+    stored = Path(results_folder or os.environ.get("MERGE_BENCH_RESULTS") or "results", path)
+    return str(stored) if Path(path).name == path and not os.path.lexists(path) and stored.is_dir() else path
+
+
+def parse_result(text: str) -> str:
+    """Parse the path of a result, or its name in the results folder; raises ValueError as `parse_path` does."""
+    return find_stored_result(parse_path(text), None)
+
+
 UCX_VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 """The version of a release of UCX."""
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
@@ -257,6 +272,13 @@ def parse_interface_name(value: str) -> str:
     if not _INTERFACE.fullmatch(value):
         raise ValueError(f"{value!r} is not a valid name of a network interface")
     return value
+
+
+def parse_service_address(text: str) -> str:
+    """Parse the address of a service, such as ``https://bench.example:5007``; a slash at its end is dropped."""
+    if not _SERVICE_ADDRESS.fullmatch(text):
+        raise ValueError(f"{text!r} is not the address of one service, such as https://bench.example:5007")
+    return text.rstrip("/")
 
 
 def parse_yes_or_no(text: str) -> bool:

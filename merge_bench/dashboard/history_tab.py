@@ -51,7 +51,8 @@ def read_history_content(results: Path, series_name: str, metric: str) -> Histor
     """
     index = HistoryIndex([results] if results.exists() else [])
     all_series = index.list_series()
-    options = {series_title(each, all_series): str(each) for each in all_series}
+    titled = [(each, index.tables_of_series(each)) for each in all_series]
+    options = {series_title(each, tables, titled): str(each) for each, tables in titled}
     series = next((each for each in all_series if str(each) == series_name), all_series[0] if all_series else {})
     metrics = tuple(each.name for each in index.metrics_of_series(series))
     metric = metric if metric in metrics else metrics[0]

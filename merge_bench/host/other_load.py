@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -15,6 +17,7 @@ BUSY, OVERRUN = 0.25, 0.9
 """Shares of the cores from which times vary, and from which every time includes waiting for a core."""
 _SHOWN = 3
 _LEAST = 0.05  # of a core: a process that uses less is not named
+_MODULE_OPTION = re.compile("-[a-zA-Z]*m")  # of Python, with other letters before it: -m, -Pm
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,28 @@ def _displayed_process_name(process: BusyProcess) -> str:
     import psutil
 
     with contextlib.suppress(psutil.Error, OSError):
-        words = [os.path.basename(word) for word in psutil.Process(process.pid).cmdline()]
-        if any(word.split(".")[0] in ("merge_bench", "merge-bench") for word in words):
+        if starts_merge_bench(psutil.Process(process.pid).cmdline()):
             return f"another merge_bench ({process.name})"
     return process.name
+
+
+def starts_merge_bench(command_line: Sequence[str]) -> bool:
+    """Whether a command line starts a process of this program: its module, its script, or Dask with its preload.
+
+    Another program with ``merge_bench`` among its arguments, such as ``python mypy merge_bench``, is none.
+    """
+    program, *arguments = command_line or ("",)
+    if re.fullmatch(r"(python|pypy)[\d.]*t?", os.path.basename(program)):
+        preloads = (module for option, module in itertools.pairwise(arguments) if option == "--preload")
+        if any(module.startswith("merge_bench.") for module in preloads):
+            return True
+        while arguments and arguments[0].startswith("-"):
+            option = arguments.pop(0)
+            if _MODULE_OPTION.fullmatch(option):
+                return bool(arguments) and arguments[0].split(".")[0] == "merge_bench"
+            del arguments[: option in ("-X", "-W")]
+        program = arguments[0] if arguments else ""
+    return os.path.basename(program.removesuffix("/__main__.py")) in ("merge-bench", "merge_bench")
 
 
 def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherProcessLoad:

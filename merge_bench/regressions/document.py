@@ -138,7 +138,8 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one config with one problem, the oldest first, and the shifts between them.
 
     `metric`: the metric of the values, with its `unit` (empty if unknown), and whether more or less is `better`;
-    `main_metric`: the metric in which ``--against history`` compares.
+    `main_metric`: the metric in which ``--against history`` compares. `tables`: the files that the newest result
+    merged, as text; empty for generated tables and commands.
 
     ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about that
     level, as a share of the level. ``reference`` is the level that ``--against history`` compares with,
@@ -161,6 +162,7 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[DriftOrNoiseFinding] = []
     reference: float | None = None
     reference_results: list[int] = []
+    tables: str = ""
 
     @property
     def is_main_metric(self) -> bool:
@@ -376,6 +378,7 @@ def make_series_history(
         ],
         reference=middles[reference],
         reference_results=[at for at, number in enumerate(level_numbers) if number == reference],
+        tables=index.tables_of_series(series),
     )
 
 

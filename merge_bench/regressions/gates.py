@@ -15,6 +15,7 @@ from merge_bench.analysis.compare import common_metrics, compare_campaigns, empt
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
 from merge_bench.analysis.statistics.verdict import ALPHA, can_reach_significance, least_launches_for_significance
 from merge_bench.config.options import RunOptions
+from merge_bench.config.parsers import find_stored_result
 from merge_bench.errors import GateNotMet, GateWithoutBaseline, UsageError, WrongResult, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -23,6 +24,8 @@ from merge_bench.units import count_with_noun
 
 HISTORY = "history"
 """The value of ``--against`` that means the present level of all earlier results."""
+NO_BASELINE_REMEDY = "--allow-no-baseline lets this pass"
+"""The end of the message of a gate that compared nothing; the client of a service knows the kind of failure by it."""
 GATES = {
     "slower": ("SLOWER", "FAILED", "WRONG"),
     "inconclusive": ("INCONCLUSIVE", "FAILED", "WRONG"),
@@ -64,7 +67,8 @@ class RegressionGate:
             if run_count > 1:
                 raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
             return cls(Path(options.results), fail_on, options.threshold, allowed)
-        earlier = read_campaign(_earlier_result_path(str(against))) if against else None
+        path = find_stored_result(str(against), options.results) if against else None
+        earlier = read_campaign(_earlier_result_path(path)) if path else None
         return cls(earlier, fail_on, options.threshold, allowed)
 
     def too_few_launches_warning(self, planned_launches: int) -> str | None:
@@ -166,7 +170,7 @@ def apply_gates(
         verdicts, *caveats = _verdicts_and_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
     elif not comparisons and (comparison_required or fail_on) and not allow_no_baseline:
-        kind, message = GateWithoutBaseline, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
+        kind, message = GateWithoutBaseline, "; ".join([*document.notes, NO_BASELINE_REMEDY])
     else:
         return document, 0
     return msgspec.structs.replace(document, error=Failure(kind.code, message)), kind.exit_status

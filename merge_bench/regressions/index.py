@@ -35,12 +35,13 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import CommandMetric
 from merge_bench.records.results_folder import ResultChange, ResultsFolder
 from merge_bench.regressions.accepted_levels import read_accepted_levels
+from merge_bench.view.titles import merged_tables_text
 
 Series: TypeAlias = Mapping[str, str | int | float]
 """The values by name that tell a series from all others: config, problem, engine, …"""
 
 
-_VERSION = 5
+_VERSION = 6
 """The version of the index: one of another version is made anew."""
 _SCHEMA = f"""
 drop table if exists runs; drop table if exists results; drop table if exists properties;
@@ -73,7 +74,8 @@ _APART = (
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a run in the index. `values`: by metric, one for each launch; `floors`: noise floors by metric.
 
-    `command`: the metrics of a command, the main one first; None for a merge.
+    `command`: the metrics of a command, the main one first; None for a merge. `tables`: the merged tables of files, as
+    text; empty for others.
     """
 
     path: str
@@ -84,6 +86,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     wrong: bool
     properties: str
     command: list[CommandMetric] | None = None
+    tables: str = ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -131,6 +134,12 @@ class HistoryIndex:
         """Return the metrics of the newest result of a series, the main one first."""
         runs = self.runs_of_series(series)
         return runs[-1].metrics if runs else METRICS
+
+    def tables_of_series(self, series: Series) -> str:
+        """Return the text of the tables that the newest result of a series merged; empty without tables of files."""
+        wanted = f"{_INSIDE} and series = ? order by name desc limit 1"
+        rows = self._base.execute(f"select entry from runs where {wanted}", [self._roots, _series_json(series)])
+        return next((msgspec.msgpack.decode(figures, type=RunFigures).tables for (figures,) in rows), "")
 
     def properties_of_run(self, run: RunFigures) -> comparable_runs.Properties:
         """Return the properties of a run: its config, machine, versions, … by kind and name."""
@@ -209,6 +218,7 @@ def _make_index_rows(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigure
             wrong=state is VerificationState.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
             command=None if run.plan.command is None else run.plan.command.metrics,
+            tables=merged_tables_text(run.plan),
         )
         yield _series_json(series), document, figures
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.comparable_runs import SIZE
 from merge_bench.regressions.document import LEAST, DriftOrNoiseFinding, HistoryDocument, HistorySeries, LevelShift
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
@@ -35,6 +34,12 @@ _NOTE = "Points: medians over launches, in order; lines: levels, medians over re
 
 _MOST_DIFFERENCES = 4
 """How many differences are printed with a shift."""
+_MOST_LISTED = 20
+"""How many series with too few results for a shift are printed, those with most results first."""
+_WORKLOAD = "workload "
+"""The begin of the names of values that describe tables."""
+_TABLES = "tables"
+_TABLES_LETTERS, _FINGERPRINT_LETTERS = 96, 8
 _LETTERS = 40
 
 
@@ -42,8 +47,9 @@ def print_history(
     document: HistoryDocument, *, details: bool = False, file: TextIO | None = None, width: int | None = None
 ) -> None:
     """Print the document of ``history`` on `file` (standard output)."""
-    shown = [series for series in document.series if series.judged] or document.series[:1]
-    few = [series for series in document.series if series not in shown]
+    judged = [series for series in document.series if series.judged]
+    few = sorted((each for each in document.series if not each.judged), key=lambda each: -len(each.results))
+    shown, listed = (judged, few) if judged or len(few) > 1 else (few, [])
     with print_page_at_exit(file, width) as page:
         page.add_heading("merge_bench · history")
         for series in shown:
@@ -58,15 +64,15 @@ def print_history(
                 page.add_paragraph(waits, indent=2)
             if details:
                 _write_results_table(page, series)
-        if few:
-            more = ":" if details else " (--details lists them)"
-            page.add_paragraph(
-                f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim"
-            )
-        for series in few if details else ():
-            page.add_paragraph(
-                f"{series_label(document, series)}: {count_with_noun(len(series.results), 'result')}", indent=2
-            )
+        if listed:
+            count = f"{len(listed)} {'more ' if shown else ''}series with fewer than {LEAST} results"
+            page.add_paragraph(f"{count}, too few to find a shift:", "dim")
+        for series in listed if details else listed[:_MOST_LISTED]:
+            page.add_paragraph(short_series_sentence(document, series), indent=2)
+            if details:
+                _write_results_table(page, series)
+        if len(listed) > _MOST_LISTED and not details:
+            page.add_paragraph(f"{len(listed) - _MOST_LISTED} more series with `history --details`", "dim", indent=2)
         page.add_paragraphs("Notes", document.notes)
 
 
@@ -87,6 +93,18 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
+def short_series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
+    """Describe a series that is too short for a shift: ``default: …, 2 workers: 3 results, throughput 2.31 GiB/s``."""
+    level = DisplayUnit.for_recorded_unit(series.unit).format_value(series.level, with_unit=True)
+    parts = [
+        count_with_noun(len(series.results), "result"),
+        f"{series.metric} {level}",
+        f"{count_with_noun(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
+        "" if all(result.verified for result in series.results) else UNVERIFIED,
+    ]
+    return f"{series_label(document, series)}: {', '.join(filter(None, parts))}"
+
+
 def metric_title(series: HistorySeries) -> str:
     """The name of a series' metric for the begin of a text: capitalized, unless a person named it for a command."""
     return series.metric if "command" in series.series else capitalize(series.metric)
@@ -94,17 +112,35 @@ def metric_title(series: HistorySeries) -> str:
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
     """The title of a series, with the values that distinguish it from the other series of the document."""
-    return series_title(series.series, [each.series for each in document.series])
+    return series_title(series.series, series.tables, [(each.series, each.tables) for each in document.series])
 
 
-def series_title(series: Series, other_series: Iterable[Series]) -> str:
-    """The title of a series: its config, size or command, and values that distinguish it from `other_series`."""
-    differing = [name for name, value in series.items() if any(other.get(name) != value for other in other_series)]
-    names = dict.fromkeys(("command", *SIZE, *differing))
-    parts = [
-        shorten_middle(plan_option_text(name, series[name])) for name in names if name in series and name != "config"
-    ]
+def series_title(series: Series, tables: str, other_series: Iterable[tuple[Series, str]]) -> str:
+    """The title of a series: config, command or problem, and values that distinguish it from others with the same ones.
+
+    `tables`: the text of its tables of files; each of `other_series` has its own.
+    """
+    alike = [other for other, text in other_series if _common_values(other, text) == _common_values(series, tables)]
+    differing = [name for name, value in series.items() if any(other.get(name) != value for other in alike)]
+    values = _common_values(series, tables) | {name: series[name] for name in differing}
+    parts = [_series_value_text(name, value) for name, value in values.items() if name != "config"]
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
+
+
+def _common_values(series: Series, tables: str) -> dict[str, str | int | float]:
+    """The values by name that every title has, if the series has them: config, command or problem, and workers."""
+    values = {**series, _TABLES: tables} if tables else series
+    names = ("config", "command", "how", "rows_per_chunk", _TABLES, "workers")
+    return {name: values[name] for name in names if name in values}
+
+
+def _series_value_text(name: str, value: str | float) -> str:
+    """A value of a series for its title: ``2 workers``, ``fraction 0.3``, ``left content 3b8386f0``."""
+    if name == _TABLES:
+        return shorten_middle(str(value), _TABLES_LETTERS)
+    if name.endswith(" content"):
+        value = str(value)[:_FINGERPRINT_LETTERS]
+    return shorten_middle(plan_option_text(name.removeprefix(_WORKLOAD), value))
 
 
 def drift_or_noise_sentence(series: HistorySeries, finding: DriftOrNoiseFinding) -> str:

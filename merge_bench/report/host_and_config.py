@@ -54,12 +54,12 @@ def print_config_check(
         page.add_heading(f"{checked.config.path} against UCX {checked.ucx or '(none installed)'}")
         page.add_table(*columns_from_rows(("Line", "Setting", "State", "Source", "Remark"), rows, range(1, 5)))
         for conflict in checked.conflicts:
-            page.add_paragraph(f"{conflict.code} {conflict.message}", "yellow")
+            page.add_paragraph(f"{conflict.code}: {conflict.message}", "yellow")
             page.add_paragraph(f"documented: {conflict.documented}", indent=4)
         for text in checked.warnings:
-            page.add_paragraph(f"warning {text}", "yellow")
+            page.add_paragraph(f"warning: {text}", "yellow")
         for text in checked.error_messages:
-            page.add_paragraph(f"error {text}", "bold red")
+            page.add_paragraph(f"error: {text}", "bold red")
         for other in others:
             _write_release_differences(page, other)
         if checked.ok:

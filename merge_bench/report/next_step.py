@@ -23,7 +23,7 @@ from merge_bench.errors import (
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload.tables import EMPTY_TABLE, FEW_ROW_GROUPS
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
+from merge_bench.records.campaign import INTERRUPTED, JOB, Campaign, Run, is_read_on_another_machine
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.regressions.gates import HISTORY
@@ -356,7 +356,9 @@ def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Ru
     if old_options.get("against") != HISTORY:
         return report_command_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
-    return SuggestedCommand(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
+    elsewhere = is_read_on_another_machine(campaign.head.environment_variable(JOB))  # the level is of its own results
+    folder = _pick_options(old_options, set() if elsewhere else {"results"})
+    return SuggestedCommand(("history",), does, {"config": run.config.name, **folder})
 
 
 def _transports_command_step(old_options: GivenOptions, run: Run | None = None) -> SuggestedCommand:

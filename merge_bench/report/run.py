@@ -6,6 +6,7 @@ to do next. That of one run fits a terminal of 24 lines of 80 columns.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
@@ -18,6 +19,7 @@ from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.regressions.view import shorten_path
 from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import (
     next_step_after_command,
@@ -161,7 +163,7 @@ def write_conclusion(
         sections.write_warnings_by_kind(page, warnings)
     else:
         used = height_in_lines([*page.blocks[began:], *end.blocks], COLUMNS)
-        _write_first_warnings(page, warnings, None if all_warnings else room - used)
+        _write_first_warnings(page, warnings, None if all_warnings else room - used, campaign)
     page.sections[-1].blocks += end.blocks
 
 
@@ -333,17 +335,23 @@ def write_verdicts(
     return comparisons
 
 
-def _write_first_warnings(page: PageBuilder, warnings: Sequence[WarningMessage], max_lines: int | None) -> None:
-    """Put as many warnings on a page as fit in `max_lines` lines, but at least one; None: all warnings."""
+def _write_first_warnings(
+    page: PageBuilder, warnings: Sequence[WarningMessage], max_lines: int | None, campaign: Campaign
+) -> None:
+    """Put as many warnings on a page as fit in `max_lines` lines, but at least one; None: all warnings of `campaign`.
+
+    If some do not fit, the last line has the command that shows them.
+    """
+    details_command = f"show {shlex.quote(shorten_path(str(campaign.folder)))} --details"
     for at, caution in enumerate(warnings):
         lines = warning_paragraphs(caution)
         if max_lines is not None:
             left = len(warnings) - at
+            others = PageBuilder(plain=page.plain)
+            others.add_unwrapped_line(f"{count_with_noun(left, 'more warning')} with `{details_command}`", "dim")
             max_lines -= height_in_lines(lines, COLUMNS)
-            if at and max_lines < (left > 1):
-                page.add_paragraph(
-                    f"{count_with_noun(left, 'more warning')} with `show --details`, and in the report", "dim"
-                )
+            if at and max_lines < (height_in_lines(others.blocks, COLUMNS) if left > 1 else 0):
+                page.sections[-1].blocks += others.blocks
                 return
         page.sections[-1].blocks += lines
 

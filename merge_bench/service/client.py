@@ -17,11 +17,14 @@ from pathlib import Path
 from socket import gaierror
 from ssl import SSLCertVerificationError, SSLError
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import HTTPErrorProcessor, HTTPHandler, ProxyHandler, Request, build_opener, getproxies
 
 import msgspec
 
 from merge_bench.config.files import TOKENS, open_regular_file, replace_file
+from merge_bench.config.option import parse_option_text
+from merge_bench.config.parsers import parse_service_address
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_message_line, print_message
 from merge_bench.host.network import is_loopback_address
 from merge_bench.records.writer import RECORDS
@@ -31,7 +34,8 @@ from merge_bench.service.store import hash_token, make_token_proof, token_identi
 from merge_bench.view.text import mark_unprintable, truncate
 
 PATIENCE_SECONDS = 120.0
-"""Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
+"""Seconds for which a client that follows a job repeats a request while the service, which has answered before, is away
+or has too much to do."""
 _RETRY_STATUSES = (0, 429, 502, 503, 504)
 _TIMEOUT_SECONDS, _PAUSE_SECONDS, _CHUNK_BYTES = 60.0, 1.0, 1 << 20
 LONGEST_BYTES = 64 << 20
@@ -46,6 +50,10 @@ class _NoRedirects(HTTPErrorProcessor):
         return response
 
     https_response = http_response
+
+
+class _ProofRefusedForNow(ConnectionError):
+    """The service, or a proxy before it, answered that it cannot prove now that it knows the token."""
 
 
 class _TokenCheckedConnection(HTTPConnection):
@@ -72,7 +80,7 @@ class _TokenCheckedConnection(HTTPConnection):
         with self.getresponse() as answer:
             text = answer.read(4096)
         if answer.status in _RETRY_STATUSES:
-            raise ConnectionError(f"HTTP status {answer.status}")
+            raise _ProofRefusedForNow(f"HTTP status {answer.status}")
         try:
             answered = str(json.loads(text)["proof"])
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -102,8 +110,9 @@ class Client:
     """Sends requests to the service at `url`.
 
     `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: for how many
-    seconds to repeat a request that the service cannot answer now; `pause`: seconds before each repetition; `insecure`:
-    send the token also without TLS.
+    seconds to repeat a request that the service cannot answer now; where nothing has answered yet, a request is not
+    repeated, since the address may be wrong; `pause`: seconds before each repetition; `insecure`: send the token also
+    without TLS.
     """
 
     def __init__(
@@ -116,13 +125,12 @@ class Client:
         pause: float = _PAUSE_SECONDS,
         insecure: bool = False,
     ) -> None:
-        match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
-        if match is None:
-            raise UsageError("--service needs the address of one service, such as https://bench.example:5007")
-        self.url, self._wait, self._pause = url.rstrip("/"), wait, pause
-        local = is_loopback_address(match[2].strip("[]"))
+        self.url, self._wait, self._pause = parse_option_text(parse_service_address, url, "service"), wait, pause
+        self._answered = False
+        address = urlsplit(self.url)
+        local = is_loopback_address(address.hostname or "")
         token = token or _read_token(results / ".service/token" if local else None)
-        if match[1] == "http" and not local and not insecure:
+        if address.scheme == "http" and not local and not insecure:
             raise UsageError(
                 f"whoever can read the traffic to {self.url} would get your token; use https or an SSH tunnel, or add"
                 " --insecure if nobody else can read that network"
@@ -191,7 +199,7 @@ class Client:
             try:
                 request = Request(self.url + path, body, self._headers, method=method)
                 with self._open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                    status = answer.status
+                    self._answered, status = True, answer.status
                     if status < 300:
                         return read_response(answer)
                     why = _json_response_decoder(RefusalResponse)(
@@ -206,12 +214,14 @@ class Client:
             except (OSError, HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 status = -1 if isinstance(reason, gaierror | SSLError) else 0  # no such host, or no TLS: that stays so
+                self._answered |= isinstance(reason, _ProofRefusedForNow)
                 if isinstance(reason, SSLCertVerificationError):
                     why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-                problem = RunFailed(f"the request to {self.url} failed: {mark_unprintable(truncate(why))}")
-            if status not in _RETRY_STATUSES or time.monotonic() >= deadline:
+                hint = "" if self._answered else "; check the address, and whether the service runs"
+                problem = RunFailed(f"the request to {self.url} failed: {mark_unprintable(truncate(why))}{hint}")
+            if status not in _RETRY_STATUSES or not self._answered or time.monotonic() >= deadline:
                 raise problem
             if first_try:
                 print_message(f"{problem}; trying again for {self._wait / 60:.0f} minutes")

@@ -57,7 +57,13 @@ class StoredJob(Struct, frozen=True, kw_only=True):
 
     @property
     def displayed_state(self) -> str:
-        """The job's state as people see it: ``gate not met`` instead of ``failed`` if the command failed for that."""
+        """The job's state as people see it.
+
+        ``gate not met`` instead of ``failed`` if the command failed for that; ``cancelling`` while a job that was
+        cancelled still runs.
+        """
+        if self.state == "running" and self.cancelled:
+            return "cancelling"
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 

@@ -220,8 +220,7 @@ class JobRunner:
                 stream.write(settings_file_text(job.settings).encode("ascii"))
         mark = job_environment_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
-        for key in ("service", "on"):  # a job runs here, and does not queue another one
-            environment.pop(BY_KEY[key].environment_variable, None)
+        environment.pop(BY_KEY["service"].environment_variable, None)  # a job runs here, and queues no other one
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         argv = self.command(arguments, self.results)

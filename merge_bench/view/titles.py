@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.analysis.comparable_runs import result_letter
+from merge_bench.analysis.comparable_runs import PARTITION_WRITE_NAMES, PARTITION_WRITES, result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -146,9 +146,13 @@ def _joined_file_names(*tables: RecordedTable) -> str:
 
 
 def plan_option_text(name: str, value: object) -> str:
-    """An option of a plan with its value: ``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``; a command."""
+    """An option of a plan with its value: ``20,000 rows per chunk``, ``left join``, ``zipf 1.2``; a command."""
     if name == "command":
         return str(value)
+    if name == "how":
+        return f"{value} join"
+    if name == "stores":
+        return f"{PARTITION_WRITES} {PARTITION_WRITE_NAMES.get(str(value), value)}"
     if name == "workers" and isinstance(value, int):
         return count_with_noun(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)

@@ -109,7 +109,7 @@ def test_a_sweep_has_the_figures_of_every_config(tmp_path: Path) -> None:
 def test_a_row_for_every_launch(tmp_path: Path) -> None:
     folder = alone(tmp_path, failures={("base", 1): "check-failed", ("base", 2): "command-timeout"})
     campaign = read_campaign(folder)
-    columns, rows = dataframes.make_flat_table([campaign])
+    columns, rows = dataframes.make_flat_table([campaign], lambda _: {})
     assert list(columns) == [*dataframes.COMMAND_COLUMNS, "busbw"]
     assert [row["busbw"] for row in rows] == [10.0, 11.0, None, 13.0, 14.0, 15.0]
     assert [row["wall_seconds"] for row in rows] == [1.0, 1.1, None, 1.3, 1.4, 1.5]
@@ -127,7 +127,7 @@ def test_a_metric_may_be_called_like_another_column(tmp_path: Path) -> None:
     values = {"launch": {"base": RATES}, "throughput": {"base": RATES}}
     runs = interleaved_runs({"base": WALLS}, values)
     campaign = read_campaign(write_commands(tmp_path, runs, plan=command_plan(metrics=[*named, WALL])))
-    columns, rows = dataframes.make_flat_table([campaign])
+    columns, rows = dataframes.make_flat_table([campaign], lambda _: {})
     assert list(columns)[-2:] == ["launch_value", "throughput"]
     assert [(row["launch"], row["launch_value"], row["throughput"]) for row in rows] == [
         (at, rate, rate) for at, rate in enumerate(RATES)
@@ -137,4 +137,4 @@ def test_a_metric_may_be_called_like_another_column(tmp_path: Path) -> None:
 def test_merges_and_commands_are_tables_of_their_own(tmp_path: Path) -> None:
     merges = read_campaign(write_campaign(tmp_path, *interleaved({"base": WALLS})))
     with pytest.raises(UsageError, match=r"^commands and merges have different columns"):
-        dataframes.make_flat_table([merges, read_campaign(alone(tmp_path))])
+        dataframes.make_flat_table([merges, read_campaign(alone(tmp_path))], lambda _: {})

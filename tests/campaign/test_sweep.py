@@ -12,6 +12,7 @@ from merge_bench.campaign import ProgressDisplay
 from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
 from merge_bench.campaign.planned_launches import Sweep, append_config_record, order_runs_in_blocks, plan_runs
 from merge_bench.campaign.run_campaign import dry_run_text, launch_label, run_sweep, too_few_blocks_sentence
+from merge_bench.cluster.base import CommandListing, ProcessCommand
 from merge_bench.config.reader import read_config
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.probe.p2p import P2PProbe
@@ -266,7 +267,24 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     assert titles[5] == "## 2 blocks cannot show a difference between 2 configs; use --launches 7 or more"
     assert [title.partition(":")[0] for title in titles[6:]] == ["## block 0", "## block 1"]
     assert all(sorted(title.partition(": ")[2].split()) == ["a/0", "a/1", "b/0", "b/1"] for title in titles[6:])
-    assert sum(line.startswith("# scheduler on ") for line in lines) == 4
+    assert lines[: len(titles)] == titles
+    schedulers = [line.partition(" for ")[2] for line in lines if line.startswith("# scheduler on ")]
+    assert [text.split(":")[0] for text in schedulers] == ["a/0", "a/1", "b/0", "b/1"]
+
+
+def test_a_dry_run_prints_each_command_and_each_environment_once() -> None:
+    first = ProcessCommand("scheduler", "h", ("dask", "scheduler"), {"UCX_TLS": "^tcp", "A": "1"})
+    worker = first._replace(role="worker-0", argv=("dask", "worker"))
+    listing = CommandListing()
+    assert listing.command_lines(first, "a/0") == ["# scheduler on h for a/0", "A=1 UCX_TLS='^tcp' dask scheduler"]
+    assert listing.command_lines(worker, "a/0") == [
+        "# worker-0 on h for a/0, with the environment of scheduler on h for a/0",
+        "dask worker",
+    ]
+    assert listing.command_lines(worker, "a/1") == ["# worker-0 on h for a/1: the command of worker-0 on h for a/0"]
+    other = worker._replace(environment={"UCX_TLS": "all"})
+    assert listing.command_lines(other, "b/0") == ["# worker-0 on h for b/0", "UCX_TLS=all dask worker"]
+    assert listing.command_lines(other._replace(environment={}, argv=("ssh",))) == ["# worker-0 on h", "ssh"]
 
 
 def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.campaign.importing.texts import text
 from tests.helpers.mutations import CAMPAIGNS
 from tests.helpers.rights import without_passing_over_permissions
 
-PATHS = (parsers.parse_path, parsers.parse_paths)
+PATHS = (parsers.parse_path, parsers.parse_paths, parsers.parse_result)
 MEANS_A_PATH = re.compile(r"FILE|DIR|PATH|FOLDER|CFG|CONFIG|RESULT|DEST|BASELINE")
 NO_PATHS = {("submit", "[CONFIG] [OPTION]...")}  # passed on to the job as they are
 

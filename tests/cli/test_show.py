@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from merge_bench.cli import cli
+from merge_bench.config.options import RunOptions
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.regressions.gates import RegressionGate
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
@@ -41,3 +44,20 @@ def test_the_document_is_that_of_the_run(tmp_path: Path) -> None:
     assert json.loads(typed("show", folder, "--json").stdout) == summarized(read_campaign(folder))
     assert "tuned against base" in typed("show", folder).stdout
     assert f"show {folder}" in typed("results", "--results", tmp_path).stdout
+
+
+def test_the_name_of_a_stored_result_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MERGE_BENCH_RESULTS", raising=False)
+    folder = write_campaign(tmp_path / "results")
+    assert typed("show", folder.name).stdout == typed("show", f"results/{folder.name}").stdout
+    (tmp_path / "results").rename(tmp_path / "other")
+    other = tmp_path / "other" / folder.name
+    assert "records" in typed("results", "--results", "other", other.name).stdout
+    assert CliRunner().invoke(cli, ["show", other.name]).exit_code == 2
+    monkeypatch.setenv("MERGE_BENCH_RESULTS", "other")
+    assert f"other/{other.name}/records.jsonl" in typed("show", other.name).stdout
+    options = RunOptions(against=other.name, results="other")
+    gate = RegressionGate.from_options(options, choice_count=1, run_count=1)
+    assert gate is not None
+    assert isinstance(gate.against, Campaign)

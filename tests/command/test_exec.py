@@ -356,6 +356,8 @@ def test_dry_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("exec", "--configs", "a.cfg,b.cfg", "--launches=2", "--dry-run", "--", "mpirun", "{x}", "p") == 0
     out = capsys.readouterr().out
     assert "UCX_TLS=tcp,self UCX_RNDV_THRESH=64k mpirun -x UCX_TLS -x UCX_RNDV_THRESH p" in out
+    marks = [line.partition(" ")[0] for line in out.splitlines() if line.startswith("#")]
+    assert marks == sorted(marks, reverse=True)  # launches, time and order stand above the commands
     assert not Path("results").exists()
 
 

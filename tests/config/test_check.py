@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -367,6 +368,14 @@ def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, la
 def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
     print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx_origin="wheel"))
     assert "\nok" not in capsys.readouterr().out
+
+
+def test_each_line_below_the_table_begins_with_a_code_and_a_colon(config_of: Make) -> None:
+    shown = io.StringIO()
+    result = check_config(config_of("UCX_RNDV_SCHMEE=am\nUCX_TLS=tcp"), {}, ucx_origin="wheel")
+    print_config_check(dataclasses.replace(result, warnings=("a sentence",)), file=shown)
+    codes = [line.partition(": ")[0] for line in shown.getvalue().splitlines() if re.match(r"[a-z-]+: ", line)]
+    assert codes == [*(conflict.code for conflict in result.conflicts), "warning", "error"]
 
 
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:

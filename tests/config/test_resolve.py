@@ -122,8 +122,23 @@ def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
         resolve_options(on_the_command_line(*arguments.split()), None, {})
 
 
-def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> None:
-    assert resolve_options(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"}).left is None
+def test_a_contradiction_names_the_variable_and_the_line_that_set_a_value(tmp_path: Path) -> None:
+    path = tmp_path / "my.cfg"
+    path.write_text("\nMERGE_BENCH_RIGHT_ON=c\n")
+    options = on_the_command_line("--left", "l", "--right", "r")
+    with pytest.raises(UsageError) as caught:
+        resolve_options(options, read_config(path, {}), {"MERGE_BENCH_LEFT_ON": "a,b"})
+    sentence, sources = str(caught.value).removesuffix(")").split(" (")
+    assert sentence == "--left-on has 2 columns, but --right-on has 1"
+    assert sources.split(", ") == [
+        "--left-on is from environment MERGE_BENCH_LEFT_ON",
+        f"--right-on is from config {path}:2",
+    ]
+
+
+def test_the_variable_of_key_columns_takes_no_address_of_a_service() -> None:
+    with pytest.raises(UsageError, match=r"environment MERGE_BENCH_ON.* MERGE_BENCH_SERVICE"):
+        resolve_options(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"})
 
 
 @pytest.mark.parametrize(
@@ -182,3 +197,12 @@ def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> 
     except UsageError as error:
         found = str(error)
     assert isinstance(found, RunOptions | str)
+
+
+def test_all_wrong_options_of_a_config_are_reported(tmp_path: Path) -> None:
+    file = config(tmp_path, "MERGE_BENCH_ENGIN=native\nMERGE_BENCH_WORKERS=2\nMERGE_BENCH_CHUNK=many\n")
+    with pytest.raises(UsageError) as caught:
+        resolve_options(RunOptions(), file, {})
+    first, second = str(caught.value).splitlines()
+    assert f"{file.path}:1: MERGE_BENCH_ENGIN: " in first
+    assert f"{file.path}:3: MERGE_BENCH_CHUNK: 'many' is not a count" in second

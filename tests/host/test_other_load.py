@@ -19,6 +19,7 @@ from merge_bench.host.other_load import (
     OtherProcessLoad,
     begin_load_measurement,
     read_cpu_seconds,
+    starts_merge_bench,
 )
 
 
@@ -48,6 +49,27 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
     assert process.pid == busy.pid
     assert process.name.startswith("another merge_bench (")
     assert 0.2 < found.busy <= found.cores
+
+
+@pytest.mark.parametrize(
+    ("command_line", "expected"),
+    [
+        ("/venv/bin/python -P -m merge_bench run --chunk 1e6", True),
+        ("python3.12 -X dev -Pm merge_bench.command.warden", True),
+        ("/venv/bin/python /venv/bin/merge-bench tune", True),
+        ("python /src/merge_bench/__main__.py", True),
+        ("/venv/bin/python -P -m dask worker --preload merge_bench.cluster.preload", True),
+        ("/venv/bin/python /venv/bin/mypy --strict merge_bench", False),
+        ("/venv/bin/python -m mypy -m merge_bench", False),
+        ("/work/merge_bench/.venv/bin/python -m pytest tests -k merge_bench", False),
+        ("python -c pass merge_bench", False),
+        ("rg merge_bench /src/merge_bench", False),
+        ("vim /src/merge_bench", False),
+        ("", False),
+    ],
+)
+def test_only_a_command_line_that_starts_this_program_is_another_merge_bench(command_line: str, expected: bool) -> None:
+    assert starts_merge_bench(command_line.split()) is expected
 
 
 def measured(seconds: float, *readings: CpuSecondsReading) -> OtherProcessLoad:

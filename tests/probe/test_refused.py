@@ -45,8 +45,9 @@ def without_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
 @pytest.mark.parametrize("name", probes())
 def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(name: str, tmp_path: Path) -> None:
     finished = probe(tmp_path, name, "--dry-run", "--repetitions", "2", "--workers", "2")
-    first, *commands, time, order = finished.output.splitlines()
     parts = ("default ucx/2", "default mpi/2") if name == "all-to-all" else ("default",)
+    lines = finished.output.splitlines()
+    (first, *_, time, order), commands = lines[: len(parts) + 2], lines[len(parts) + 2 :]
     assert (finished.status, first) == (0, f"## {parts[0]}: 2 launches")
     assert sorted(order.replace(" default", "\ndefault").split("\n")[1:]) == sorted(2 * parts)
     assert time.startswith(f"## {2 * len(parts)} launches take about ")
@@ -94,7 +95,7 @@ def test_without_any_mpirun(refused: Refused, name: str, without_mpirun: dict[st
 def test_all_to_all_goes_without_an_mpi_that_nobody_asked_for(tmp_path: Path, without_mpirun: dict[str, str]) -> None:
     finished = probe(tmp_path, "all-to-all", "--dry-run", "--workers", "2,3", environ=without_mpirun)
     assert finished.status == 0
-    order = finished.output.splitlines()[-1].split()[2:]
+    (order,) = [line.split()[2:] for line in finished.output.splitlines() if line.startswith("## order: ")]
     assert sorted(order) == sorted(["default", "ucx/2", "default", "ucx/3"] * 3)
     assert "backend-left-out: all-to-all without MPI: there is no mpirun" in finished.errors
 

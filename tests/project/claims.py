@@ -74,14 +74,18 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The prose and the tables of a page: without examples (indented or fenced), headings and headings of tables."""
+    """The prose and the tables of a page: without examples (indented or fenced), headings, headings of tables, and what
+    `tools.reference` writes between two comments.
+    """
     parts: list[tuple[int, str]] = []
-    code = fenced = False
+    code = fenced = generated = False
     before = ""
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.startswith("```")
         code = (code and not line.strip()) or (line.startswith("    ") and (code or not before.strip()))
-        if fenced or code or line.startswith(("```", "#", "<!--")) or not line.strip():
+        if line.startswith("<!--"):
+            generated = "written by: python -m tools.reference" in line
+        if fenced or code or generated or line.startswith(("```", "#", "<!--")) or not line.strip():
             parts.append((number, ""))
         elif re.match(_ITEM, line) or not parts or not parts[-1][1]:
             parts.append((number, line))
@@ -140,8 +144,10 @@ def as_record(stored: Any) -> Any:
 
 @cache
 def read_result(path: Path) -> Any:
-    """A stored result: a JSON document, or the lines of a `.jsonl` file."""
+    """A stored result: a JSON or TOML document, or the lines of a `.jsonl` file."""
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
     return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
 
 
@@ -153,6 +159,8 @@ def was_committed(path: Path) -> bool:
     whole = path.with_name("summary.json")
     stored = read_result(whole if whole.exists() else path)
     head = stored[0] if isinstance(stored, list) else stored
+    if path.suffix == ".toml":
+        return re.fullmatch(r"[0-9a-f]{7,40}", head.get("commit", "")) is not None
     runs = [head, *(goal["run"] for goal in head.get("goals", []) if "run" in goal)]
     return all((run.get("git") or {"dirty": True})["dirty"] is False for run in runs)
 

@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_a_token_is_sought_in_the_environment_then_in_a_file_that_only_its_owner
     ["ftp://x", "https://", "https://me:token@x", "https://x/path", "https://x?y", "https://x,key", "https://x y"],
 )
 def test_the_address_of_a_service_is_checked(url: str) -> None:
-    with pytest.raises(UsageError, match="--service"):
+    with pytest.raises(UsageError, match="not the address of one service"):
         Client(url, "token")
 
 
@@ -175,5 +176,21 @@ def test_a_request_is_repeated_while_the_service_is_away(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(RunFailed, match="refused"):
-        Client(f"http://127.0.0.1:{port}").fetch_job(7)
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="refused; check the address"):
+        Client(f"http://127.0.0.1:{port}", wait=3600.0).fetch_job(7)  # nothing has answered there yet
+    assert time.monotonic() - began < 1800.0
+    assert "trying again" not in capsys.readouterr().err
+
+
+def test_a_service_that_stops_after_an_answer_is_waited_for(
+    fake: Callable[..., Fake], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = fake()
+    client = Client(server.url, wait=0.05, pause=0.01)
+    assert client.fetch_job(7).id == 7
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(RunFailed, match=r"refused$"):
+        client.fetch_job(7)
+    assert capsys.readouterr().err.count("trying again") == 1

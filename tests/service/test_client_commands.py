@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from merge_bench.records.writer import RECORDS
+from merge_bench.regressions.gates import NO_BASELINE_REMEDY
 from tests.helpers.runs import LIMIT, Finished, command, environment
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.conftest import JOB, TOKEN, Answer, Fake
@@ -67,11 +68,77 @@ def test_exactly_the_options_that_were_given_are_sent_as_they_were_typed(
 
 def test_the_old_form_of_the_address_works_with_a_warning(fake: Callable[..., Fake], tmp_path: Path) -> None:
     server = fake(records=(write_campaign(tmp_path) / RECORDS).read_bytes())
-    for number, (words, more) in enumerate([(("--on", server.url), {}), ((), {"MERGE_BENCH_ON": server.url})]):
-        environ = {"MERGE_BENCH_TOKEN": TOKEN, **more}
-        done = command(tmp_path / str(number), *words, environ=environ, json_output=False, verb=("run",))
-        assert (done.status, done.errors.count("--service")) == (0, 1)
-        assert "on" not in server.asked[-3][2]["options"]
+    environ = {"MERGE_BENCH_TOKEN": TOKEN, "MERGE_BENCH_ON": "id"}  # the variable has key columns, as for any run
+    done = command(tmp_path, "--on", server.url, environ=environ, json_output=False, verb=("run",))
+    assert (done.status, done.errors.count("--service")) == (0, 1)
+    assert server.asked[-3][2]["options"]["on"] == "id"
+
+
+@pytest.mark.parametrize(
+    ("verb", "environ", "words"),
+    [
+        ("jobs list", {"MERGE_BENCH_SERVICE": "id"}, ("environment variable MERGE_BENCH_SERVICE: 'id'",)),
+        ("run", {"MERGE_BENCH_SERVICE": "id"}, ("environment variable MERGE_BENCH_SERVICE: 'id'",)),
+        ("jobs list", {"MERGE_BENCH_ON": "id"}, ("Missing option '--service'", "MERGE_BENCH_SERVICE")),
+        ("run", {"MERGE_BENCH_ON": "http://127.0.0.1:1"}, ("environment MERGE_BENCH_ON", "MERGE_BENCH_SERVICE")),
+        ("probe p2p", {"MERGE_BENCH_ON": "http://127.0.0.1:1"}, ("environment MERGE_BENCH_ON",)),
+    ],
+)
+def test_a_wrong_value_of_a_variable_is_refused_with_the_name_of_the_variable(
+    tmp_path: Path, verb: str, environ: dict[str, str], words: tuple[str, ...]
+) -> None:
+    command(tmp_path, environ=environ, json_output=False, verb=verb.split()).check_refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "requests", "sentence"),
+    [
+        ({"state": "done"}, {}, 1, "job 7 has already ended: done"),
+        ({"state": "failed", "status": 5}, {}, 1, "job 7 has already ended: gate not met"),
+        (
+            {"state": "running", "ended": None},
+            {"state": "running", "cancelled": True, "ended": None},
+            2,
+            "job 7 is being cancelled; what it measured is kept",
+        ),
+        (
+            {"state": "queued", "ended": None},
+            {"state": "cancelled", "cancelled": True},
+            2,
+            "job 7 is cancelled; it had not begun",
+        ),
+        (
+            {"state": "running", "ended": None},  # it ends between the two requests
+            {"state": "failed", "status": 3, "message": "ended at the time limit of 4 h"},
+            2,
+            "job 7 has already ended: failed (ended at the time limit of 4 h)",
+        ),
+    ],
+)
+def test_cancelling_a_job_says_what_becomes_of_it(
+    fake: Callable[..., Fake],
+    tmp_path: Path,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    requests: int,
+    sentence: str,
+) -> None:
+    def answer(method: str, path: str) -> Answer:
+        return 200, json.dumps({**JOB, **(after if method == "DELETE" else before)}).encode(), {}
+
+    server = fake(answer=answer)
+    finished = typed(server, tmp_path, "jobs cancel", "7")
+    assert (finished.status, finished.output, len(server.asked)) == (0, f"{sentence}\n", requests)
+
+
+def test_a_job_that_is_being_cancelled_is_listed_as_such(fake: Callable[..., Fake], tmp_path: Path) -> None:
+    jobs = [{**JOB, "state": "running", "cancelled": True, "ended": None}]
+    server = fake(answer=lambda method, path: (200, json.dumps({"jobs": jobs}).encode(), {}))
+    assert typed(server, tmp_path, "jobs list").output.splitlines()[1].split()[:2] == ["7", "cancelling"]
+
+
+def test_what_is_no_number_of_a_job_is_named(fake: Callable[..., Fake], tmp_path: Path) -> None:
+    typed(fake(), tmp_path, "jobs show", "abc").check_refused("'abc' is not the number of a job")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +241,33 @@ def test_a_gate_against_a_result_that_was_never_brought_home_is_that_of_the_job(
     document = finished.document
     assert (document["error"]["code"], document.get("comparisons")) == ("gate-not-met", None)
     assert "INCONCLUSIVE" in finished.errors
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "next_command"),
+    [
+        (
+            f"nothing was compared: 3 earlier results are needed; {NO_BASELINE_REMEDY}",
+            "nothing-compared",
+            "--against history --fail-on slower --allow-no-baseline",
+        ),
+        ("--fail-on slower: mine is SLOWER in throughput", "gate-not-met", "history --config tcp"),
+    ],
+)
+def test_a_gate_of_the_service_s_history_names_the_next_command_of_its_kind(
+    fake: Callable[..., Fake], tmp_path: Path, message: str, code: str, next_command: str
+) -> None:
+    job = {"state": "failed", "status": 5, "log": f"merge_bench: {message}\n"}
+    server = fake(job, (RECORDED / "run" / RECORDS).read_bytes())
+    gate = ("--against", "history", "--fail-on", "slower")
+    finished = on_fake(server, tmp_path / "run", *gate)
+    assert finished.status == 5
+    step = next(line for line in finished.output.splitlines() if line.startswith("Next: "))
+    assert next_command in step.replace(f"--service {server.url} ", "")
+    assert ("--accept" in finished.output) == (code == "gate-not-met")
+    assert f"job 7 of {server.url}: gate not met\n" in finished.errors
+    document = on_fake(server, tmp_path / "json", *gate, "--json").document
+    assert document["error"]["code"] == code
 
 
 @pytest.mark.parametrize(("verb", "words", "tries"), [("jobs list", (), 1), ("jobs show", ("7",), 1), ("run", (), 2)])

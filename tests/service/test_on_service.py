@@ -193,7 +193,7 @@ def test_ctrl_c_cancels_the_job_and_brings_home_what_was_measured(service: RealS
     output = client.ends(3)
     assert "cancelled" in output
     assert output.count(f"merge_bench · {client.folder.name}\n") == 1  # the job's report; both streams are one
-    assert output.count(f"Records: {client.folder / RECORDS}\n") == 1
+    assert output.count(f"Records: {client.folder / RECORDS}, copied to this machine\n") == 1
     step = output[output.index("Next: ") :].splitlines()[0]  # what the client typed, with its own file
     assert str(config) in step
     assert str(service.results) not in step

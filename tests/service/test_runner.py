@@ -103,7 +103,7 @@ def test_the_exit_status_is_kept_and_the_output(service: Service) -> None:
 
 
 def test_a_client_s_token_and_service_do_not_reach_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE", "MERGE_BENCH_ON", "MERGE_BENCH_SERVICE"):
+    for name in ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE", "MERGE_BENCH_SERVICE"):
         monkeypatch.setenv(name, "secret")
     service = Service(tmp_path)
     service.runner.start()

@@ -102,9 +102,9 @@ def test_one_question_at_two_sizes_is_two_problems(tmp_path: Path) -> None:
 def test_an_option_is_named_with_its_value() -> None:
     found = [
         plan_option_text(*each)
-        for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"))
+        for each in (("rows_per_chunk", 20_000), ("workers", 1), ("workers", 2), ("how", "left"), ("stores", "lines"))
     ]
-    assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "how left"]
+    assert found == ["20,000 rows per chunk", "1 worker", "2 workers", "left join", "partition writes streaming"]
 
 
 def test_times_have_what_tells_them_apart() -> None:

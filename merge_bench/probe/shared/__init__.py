@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign import ProgressDisplay
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import PlannedLaunch
+    from merge_bench.cluster.base import CommandListing
     from merge_bench.errors import WarningMessage
     from merge_bench.probe.ranks.mpirun import MpiInstallation
     from merge_bench.records.probe_rows import MedianAndRange, ProbeRow
@@ -116,12 +117,15 @@ class Probe:
         """
         return planned_run
 
-    def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
-        """Return the processes that a launch starts, for ``--dry-run``: a line with each host, one with its command."""
+    def launch_command_lines(self, planned_run: PlannedRun, listing: CommandListing, run_name: str) -> list[str]:
+        """Return the processes that a launch starts, for ``--dry-run``, as lines of `listing`.
+
+        `run_name`: the run that the launch belongs to, if there are several; else empty.
+        """
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(planned_run.settings).process_commands(planned_run.plan, planned_run.settings)
-        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.format_shell_command())]
+        return [line for each in commands for line in listing.command_lines(each, run_name)]
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
@@ -181,7 +185,7 @@ class MpirunProbe(Probe):
         mpirun.check_hosts_supported(self.find_mpi(), planned_run.settings)
         return planned_run
 
-    def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
+    def launch_command_lines(self, planned_run: PlannedRun, listing: CommandListing, run_name: str) -> list[str]:
         """Return two lines for ``--dry-run``: one with the hosts of the ranks, one with the mpirun command.
 
         WORK and SCRATCH in the command stand for values that are known only at the start.
@@ -195,7 +199,8 @@ class MpirunProbe(Probe):
         words = mpirun.mpirun_command(
             self.find_mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_selection_variables(settings.environment)
         )
-        return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
+        title = "ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts)
+        return [f"# {title}{f' for {run_name}' if run_name else ''}", shlex.join(words)]
 
     def launch_and_measure(
         self, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, launch_index: int

@@ -22,6 +22,7 @@ from merge_bench.campaign.planned_launches import (
     plan_runs,
 )
 from merge_bench.campaign.run_campaign import run_launches
+from merge_bench.cluster.base import CommandListing
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, reset_merge_options
 from merge_bench.config.variables import refuse_configs_that_differ_in_nothing
@@ -133,14 +134,20 @@ def make_time_estimator(
 
 
 def dry_run_text(probe: Probe, campaign_line: CampaignLine, jobs: Sequence[PlannedLaunch]) -> str:
-    """Return the text of ``--dry-run``: what the launches of each config start, their expected time and order."""
+    """Return the text of ``--dry-run``: runs, expected time and order of launches, then what each run starts."""
     lines: list[str] = []
+    commands: list[str] = []
+    listing = CommandListing()
     for run in campaign_line.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
-        lines.append(f"## {_launch_label(campaign_line, alike[0])}: {count_with_noun(len(alike), 'launch')}")
-        lines += _probe_for_planned_launch(probe, campaign_line, alike[0]).launch_command_lines(alike[0].prepared)
+        label = _launch_label(campaign_line, alike[0])
+        lines.append(f"## {label}: {count_with_noun(len(alike), 'launch')}")
+        commands += _probe_for_planned_launch(probe, campaign_line, alike[0]).launch_command_lines(
+            alike[0].prepared, listing, label if len(campaign_line.runs) > 1 else ""
+        )
     lines.append(f"## {make_time_estimator(probe, campaign_line, jobs).describe_estimate(jobs)}")
-    return "\n".join([*lines, "## order: " + " ".join(_launch_label(campaign_line, job) for job in jobs)])
+    order = "## order: " + " ".join(_launch_label(campaign_line, job) for job in jobs)
+    return "\n".join([*lines, order, *commands])
 
 
 def run_probe_campaign(

@@ -120,7 +120,8 @@ def print_mpi_summary(
             page.add_paragraph(f"{method}; medians over {count_with_noun(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx_rows if each.placement in {row.placement for row in rows}), None)
             page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
-            page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
+            stored = f", or `show {records[0]} --details`" if len(records) == 1 else ""
+            page.add_paragraph(f"All sizes, ranges and lanes: --details{stored}", "dim")
         page.add_warnings(warnings)
         for remark in remarks:
             page.add_paragraph(remark)

@@ -136,13 +136,13 @@ def _benchmarks_of_runs(campaign: Campaign) -> Iterator[ExportedBenchmark]:
             "engine": plan.engine or "",
             "exchange": plan.exchange or "",
             "hosts": str(len(document.plan["hosts"])),
-            "options": ", ".join(_unusual_merge_option_texts(plan)),
+            "options": ", ".join(unusual_merge_option_texts(plan)),
         }
         labels = {"config": run.config.name} | (of_merge if plan.command is None else {"command": what})
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield ExportedBenchmark(
-            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_merge_option_texts(plan)]),
+            name=", ".join([f"{run.config.name}: {what}", *ways, *unusual_merge_option_texts(plan)]),
             labels=labels,
             figures=() if wrong else tuple(_values_of_run(document)),
             verified=document.verified,
@@ -153,7 +153,7 @@ def _benchmarks_of_runs(campaign: Campaign) -> Iterator[ExportedBenchmark]:
         )
 
 
-def _unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
+def unusual_merge_option_texts(plan: RecordedPlan) -> Iterator[str]:
     """Describe the options of a plan that change which rows are merged or how, if they differ from the usual ones."""
     work = plan.workload
     if work is not None and work.name == "synthetic":

@@ -92,9 +92,11 @@ def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_p
         differences = document(*folders)["differences"]
         return [(each["name"], each["baseline_value"], each["candidate_value"]) for each in differences]
 
-    assert ("stores in use", "plain", "lines") in found("plain", "lines")
-    assert {("stores", "plain", "auto"), ("stores in use", None, "lines")} <= set(found(None, "lines"))
-    assert "stores" not in " ".join(name for name, *_ in found("lines", "lines"))
+    assert ("partition writes in use", "plain", "streaming") in found("plain", "lines")
+    assert {("partition writes", "plain", "auto"), ("partition writes in use", None, "streaming")} <= set(
+        found(None, "lines")
+    )
+    assert "writes" not in " ".join(name for name, *_ in found("lines", "lines"))
 
 
 def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:

@@ -102,12 +102,35 @@ def test_details_list_every_result(results: Path) -> None:
     assert sum(line.split()[-1] == "0030-tcp" for line in lines if line) == 4
 
 
-def test_series_that_are_too_short_for_a_shift_are_listed_with_details(results: Path, tmp_path: Path) -> None:
+def test_series_that_are_too_short_for_a_shift_have_a_line_each(results: Path, tmp_path: Path) -> None:
     write(tmp_path / "more", Nights(count=3, config="shm"))
     found = document(results, tmp_path / "more")
-    counted = "1 more series with fewer than 15 results, too few to find a shift"
-    assert f"\n{counted} (--details lists them)\n" in printed(found)
-    assert f"\n{counted}:\n  shm: 1,000,000 rows per chunk, 2 workers: 3 results\n" in printed(found, details=True)
+    counted = "1 more series with fewer than 15 results, too few to find a shift:"
+    line = f"\n{counted}\n  shm: 1,000,000 rows per chunk, 2 workers: 3 results, throughput 0.5"
+    assert line in printed(found)
+    details = printed(found, details=True)
+    assert line in details
+    assert sum("-shm" in row and row[:1].isdigit() for row in details.splitlines()) == 3
+
+
+def test_series_without_a_judged_one_are_all_listed_the_longest_first(tmp_path: Path) -> None:
+    for count, config in ((6, "tcp"), (1, "shm")):
+        write(tmp_path, Nights(count=count, config=config))
+    lines = printed(document(tmp_path)).splitlines()
+    assert "2 series with fewer than 15 results, too few to find a shift:" in lines
+    short = [line.split(", throughput")[0].split() for line in lines if ", throughput" in line]
+    assert [(words[0], *words[-2:]) for words in short] == [("tcp:", "6", "results"), ("shm:", "1", "result")]
+
+
+def test_of_many_short_series_the_longest_are_listed(tmp_path: Path) -> None:
+    for number in range(22):
+        write(tmp_path, Nights(count=2 if number == 3 else 1, config=f"c{number}", launches=1))
+    found = document(tmp_path)
+    lines = printed(found).splitlines()
+    listed = [line.split(":")[0].strip() for line in lines if ", throughput" in line]
+    assert (len(listed), listed[0]) == (20, "c3")
+    assert lines[-1].strip() == "2 more series with `history --details`"
+    assert sum(", throughput" in line for line in printed(found, details=True).splitlines()) == 22
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,24 @@ def test_rows_of_several_results_say_how_they_were_merged(tmp_path: Path) -> Non
     assert ways == {("semi", "broadcast"), ("inner", "shuffle")}
 
 
+def test_rows_of_several_results_say_what_was_merged(tmp_path: Path) -> None:
+    columns = [{"name": "id", "source": "order_id"}]
+    right = {"path": "data/lines", "rows": 10, "columns": columns}
+
+    def merged(left: str) -> Path:
+        frames = {"left": {"path": left, "rows": 400_000, "columns": [{"name": "id"}]}, "right": right}
+        tables = {"name": "tables", "keys": ["id"], **frames}
+        return write_campaign(tmp_path, Script(plan=plan(rows_per_chunk=None, workload=tables)))
+
+    synthetic = write_campaign(tmp_path, Script(plan=plan(workload={"name": "synthetic", "fraction": 0.5})))
+    rows = csv.DictReader(io.StringIO(export(merged("orders.parquet"), merged("old.parquet"), synthetic).stdout))
+    assert {(row["problem"], row["options"]) for row in rows} == {
+        ("orders.parquet ⋈ lines on id = order_id (400,000 / 10 rows), 2 workers", ""),
+        ("old.parquet ⋈ lines on id = order_id (400,000 / 10 rows), 2 workers", ""),
+        ("1,000,000 rows per chunk, 2 workers", "match fraction 0.5"),
+    }
+
+
 def test_columns_of_parquet_have_types_even_where_nothing_was_measured(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(plan=plan(exchange="dask")))
     export(folder, "--format", "parquet", "--output", tmp_path / "rows.parquet")

@@ -12,6 +12,7 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.regressions.view import shorten_path
 from merge_bench.report.run import print_campaign_report
 from tests.helpers.synthetic_campaigns import (
     Script,
@@ -53,7 +54,7 @@ def on_terminal(folder: Path, width: int = 80) -> list[str]:
 
 def is_copied(line: str) -> bool:
     """Whether a line is one command or path, which is not broken between words."""
-    return line.startswith(("Records: ", "Next: "))
+    return line.startswith(("Records: ", "Next: ")) or re.match(r"\d+ more warnings? with ", line) is not None
 
 
 def broken_by_terminal(line: str, width: int) -> list[str]:
@@ -239,7 +240,8 @@ def test_a_sweep_of_sizes_is_a_table_with_what_limits_each(tmp_path: Path) -> No
     assert "verdict" not in text.lower()
 
 
-def test_warnings_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
+def test_warnings_for_which_there_is_no_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = write_campaign(tmp_path)
     with (folder / "records.jsonl").open("ab") as stream:
         for number in range(9):
@@ -249,7 +251,7 @@ def test_warnings_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None
     assert 22 <= len(lines) <= 23  # each warning takes two
     shown = sum(line.startswith("w") for line in lines)
     assert 1 <= shown < 9
-    assert f"{9 - shown} more warnings with `show --details`, and in the report" in lines
+    assert f"{9 - shown} more warnings with `show {folder.name} --details`" in lines
 
 
 def test_one_warning_is_shown_however_long_it_is(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_one_warning_is_shown_however_long_it_is(tmp_path: Path) -> None:
             stream.write(msgspec.json.encode(line) + b"\n")
     text = conclusion(folder)
     assert "long: word" in text
-    assert "1 more warning with `show --details`, and in the report" in text
+    assert f"1 more warning with `show {shorten_path(str(folder))} --details`\n" in text
 
 
 def test_real_tables_are_named() -> None:

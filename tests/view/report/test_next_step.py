@@ -375,6 +375,18 @@ def test_what_a_service_made_names_nothing_that_only_the_service_has(
     assert "records.jsonl, on the service's machine\n" in printed.getvalue()
 
 
+def test_the_history_of_a_service_is_read_in_its_own_folder(tmp_path: Path) -> None:
+    words = ["--against=history", "--fail-on=slower"]
+    step = next_after_gate(of_a_job(write_campaign(tmp_path / "R"), *words), "gate-not-met")
+    assert step == "Next: python -m merge_bench history --config optimized"
+    folder = with_command(write_campaign(tmp_path / "home"), *words, f"--results={tmp_path / 'home'}")
+    path = folder / "records.jsonl"
+    head, *rest = path.read_bytes().splitlines(keepends=True)  # as a client stores it, with its own command
+    line = msgspec.json.decode(head) | {"surroundings": {"environment": {"MERGE_BENCH_JOB": "abc-7"}}}
+    path.write_bytes(msgspec.json.encode(line) + b"\n" + b"".join(rest))
+    assert next_after_gate(folder, "gate-not-met") == "Next: python -m merge_bench history --config optimized"
+
+
 def test_what_a_person_s_dashboard_made_is_not_said_to_lie_on_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
