@@ -56,7 +56,7 @@ def test_what_limits_a_run_stands_above_its_drawing_and_that_above_all_other_fig
     blocks = report("run").sections[0].blocks
     (facts,) = (at for at, block in enumerate(blocks) if isinstance(block, NamedValues))
     (drawing,) = (at for at, block in enumerate(blocks) if isinstance(block, ChartBlock))
-    assert dict(blocks[facts].rows)["Limited by"].startswith("straggler: rank ")
+    assert dict(blocks[facts].rows)["Limited by"].startswith("host: in most iterations a rank had at most ")
     assert drawing == facts + 1
     assert blocks[drawing].chart.title == "Phases of each worker in an iteration"
 
