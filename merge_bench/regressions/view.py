@@ -26,6 +26,7 @@ from merge_bench.view.text import (
     format_cell,
     mark_unprintable,
     shorten_middle,
+    shorten_path,
 )
 from merge_bench.view.titles import date_text, plan_option_text, short_time_texts
 
@@ -227,11 +228,6 @@ def _write_results_table(page: PageBuilder, series: HistorySeries) -> None:
 def day_of_result(series: HistorySeries, result_index: int) -> str:
     """The day on which a result of the series began, as ``12 Nov``; `result_index`: its number, from 0."""
     return short_time_texts(result.started for result in series.results)[result_index]
-
-
-def shorten_path(path: str) -> str:
-    """Return a path, relative to the working directory if that is shorter; unprintable characters are made visible."""
-    return mark_unprintable(min(path, os.path.relpath(path), key=len))
 
 
 def history_charts(document: HistoryDocument) -> list[Chart]:

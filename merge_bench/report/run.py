@@ -19,7 +19,6 @@ from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.errors import UsageError, WarningMessage, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.regressions.view import shorten_path
 from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import (
     next_step_after_command,
@@ -34,7 +33,15 @@ from merge_bench.view.content import Column, PageBuilder, warning_paragraphs
 from merge_bench.view.plot import merge
 from merge_bench.view.suggested_command import SuggestedCommand, service_machine_suffix, typed_command_unless_in_job
 from merge_bench.view.terminal import height_in_lines, print_page_at_exit
-from merge_bench.view.text import format_cell, format_gib, format_ms, format_number, format_ratio, format_row_count
+from merge_bench.view.text import (
+    format_cell,
+    format_gib,
+    format_ms,
+    format_number,
+    format_ratio,
+    format_row_count,
+    shorten_path,
+)
 
 LINES, COLUMNS = 23, 80
 """Lines and columns of a terminal that the report of one run may take; the last line is for the prompt."""

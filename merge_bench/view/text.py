@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ LETTERS = 600
 
 _UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
+
+
+def shorten_path(path: str) -> str:
+    """Return a path, relative to the working directory if that is shorter; unprintable characters are made visible."""
+    return mark_unprintable(min(path, os.path.relpath(path), key=len))
 
 
 def escape_for_canvas(text: str) -> str:

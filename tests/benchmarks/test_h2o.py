@@ -127,10 +127,16 @@ def test_the_page_has_a_table_for_each_processor() -> None:
         for name, wall in ((REFERENCE, 0.5), ("duckdb-table", 1.0), ("duckdb-arrow", 2.0))
     ]
     question = {"rows": 900, "columns": 9, "standings": standings, "versions": {"duckdb-table": "2.0"}}
-    document = {"rows": 1000, "blocks": 3, "git": {"commit": "0123456789"}, "questions": {"q1": question}}
+    document = {
+        "rows": 1000,
+        "blocks": 3,
+        "git": {"commit": "0123456789", "dirty": False},
+        "load_average": [0.5, 1.0, 1.5],
+        "questions": {"q1": question},
+    }
     text = "\n".join(measured.questions({"intel-xeon-167": document}))
     assert "### Questions: Intel Xeon, model 167 (2 MiB of L2, 480 MiB of L3), 1,000 rows" in text
-    assert "3 interleaved blocks, commit 0123456. duckdb 2.0." in text
+    assert "3 interleaved blocks, commit 0123456, load 0.5, 1.0, 1.5. duckdb 2.0." in text
     assert "| q1: x ⋈ small on id1 | 900 × 9 | 500 | 1,000, 2.00 (1.50–2.50) | - | - | - |" in text
     assert not list(measured.questions({}))
 

@@ -120,10 +120,10 @@ def test_a_dry_run_names_every_host_and_prints_no_number_of_threads(printed: Cal
     assert [line for line in lines if line.startswith("#")] == [
         "# agent on nowhere1",
         "# scheduler on nowhere1",
-        "# worker-0 on nowhere1",
-        "# worker-1 on nowhere1",
+        "# worker-0 on nowhere1, with the environment of scheduler on nowhere1",
+        "# worker-1 on nowhere1, with the environment of scheduler on nowhere1",
         "# agent on nowhere2",
-        "# worker-2 on nowhere2",
+        "# worker-2 on nowhere2, with the environment of scheduler on nowhere1",
     ]
     assert "StrictHostKeyChecking=yes" in lines[1]
     commands = [line for line in lines if ".start_dask " in line]
@@ -131,8 +131,8 @@ def test_a_dry_run_names_every_host_and_prints_no_number_of_threads(printed: Cal
     for command in commands:
         assert "--protocol tls" in command
         assert "--host ADDRESS-OF-eth0" in command
-        words = dict(word.partition("=")[::2] for word in command.split())
-        assert {words[name] for name in THREAD_COUNTS} == {"THREADS"}
+    words = dict(word.partition("=")[::2] for word in commands[0].split())  # the environment of all of them
+    assert {words[name] for name in THREAD_COUNTS} == {"THREADS"}
 
 
 def test_open_ports_across_hosts_have_to_be_asked_for(printed: Callable[..., Result]) -> None:

@@ -51,8 +51,8 @@ def test_it_is_chosen_by_the_environment_and_reaches_its_hosts(folder: Path) -> 
     assert [line for line in shown if line.startswith("#")] == [
         "# agent on h7",
         "# scheduler on h7",
-        "# worker-0 on h7",
-        "# worker-1 on h7",
+        "# worker-0 on h7, with the environment of scheduler on h7",
+        "# worker-1 on h7, with the environment of scheduler on h7",
     ]
     assert shown[1].startswith("reach h7 ")
 

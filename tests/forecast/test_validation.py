@@ -172,6 +172,7 @@ def test_stored_results_are_of_clusters_of_the_benchmark(part: str) -> None:
             assert compared["error"] == pytest.approx(compared["forecast"] / compared["measured"] - 1)
 
 
+@pytest.mark.soak
 def test_at_least_nine_of_eleven_stored_walls_are_inside_their_intervals() -> None:
     results = quiet_results()
     walls = sum(len(result["targets"]) for result in results)
@@ -180,6 +181,7 @@ def test_at_least_nine_of_eleven_stored_walls_are_inside_their_intervals() -> No
     assert sum(map(walls_inside, results)) >= 9 / 11 * walls
 
 
+@pytest.mark.soak
 def test_the_errors_that_intervals_are_made_with_are_not_below_those_of_the_stored_validation() -> None:
     errors_used = {ONE_HOST: HOST_ERROR, LINKS: LINK_ERROR}
     for result in quiet_results():

@@ -185,7 +185,9 @@ def test_dry_run_starts_nothing(tmp_path: Path) -> None:
     assert sum(" dask_scheduler " in command for command in commands) == 1
     for number in range(3):
         assert sum(f"--name worker-{number}" in command for command in commands) == 1
-    assert all("UCX_NET_DEVICES=lo" in command and "--host 127.0.0.1" in command for command in commands)
+    assert all("--host 127.0.0.1" in command for command in commands)
+    assert "UCX_NET_DEVICES=lo" in commands[0]
+    assert finished.output.count("with the environment of scheduler") == 3
 
 
 @pytest.mark.parametrize("name", ["two_workers", pytest.param("two_launches", marks=pytest.mark.soak)])

@@ -101,7 +101,7 @@ def test_records_come_home_equal_and_without_tokens_and_a_gate_that_is_not_met_e
     assert "Next: " not in resumed.errors
     (step,) = [line for line in resumed.output.splitlines() if line.startswith("Next: ")]
     assert str(service.results) not in step
-    assert str(resumed.results) in step
+    assert str(resumed.results) in step or step.endswith(" doctor")  # which looks for what takes the cores
     assert resumed.output.startswith(f"merge_bench · {resumed.folder.name}\n")
     assert [config.name for config in read_campaign(resumed.folder).head.configs] == ["tcp"]
 

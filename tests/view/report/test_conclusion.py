@@ -12,8 +12,8 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.regressions.view import shorten_path
 from merge_bench.report.run import print_campaign_report
+from merge_bench.view.text import shorten_path
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
