@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,7 @@ class Session:
         self.end_startup_part("processes")
         with signals.defer_interruption():  # these imports take half a second, in which the processes start
             scheduler_client.import_dask()
-            from merge_bench.merge import worker  # noqa: F401
+            importlib.import_module("merge_bench.merge.worker")  # what it runs on workers
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
         self.end_startup_part("scheduler")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import logging
 import os
@@ -301,7 +302,7 @@ _redirections: list[Callable[[], None]] = []
 
 def import_dask() -> None:
     """Import Dask's client, and redirect its loggers, which it sets up when it is first imported."""
-    import distributed  # noqa: F401
+    importlib.import_module("distributed")
 
     for redirect_loggers in _redirections:
         redirect_loggers()

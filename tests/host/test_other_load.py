@@ -61,7 +61,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
         ("/venv/bin/python -P -m dask worker --preload merge_bench.cluster.preload", True),
         ("/venv/bin/python /venv/bin/mypy --strict merge_bench", False),
         ("/venv/bin/python -m mypy -m merge_bench", False),
-        ("/work/merge_bench/.venv/bin/python -m pytest tests -k merge_bench", False),
+        ("/src/merge_bench/.venv/bin/python -m pytest tests -k merge_bench", False),
         ("python -c pass merge_bench", False),
         ("rg merge_bench /src/merge_bench", False),
         ("vim /src/merge_bench", False),
