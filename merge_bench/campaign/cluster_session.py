@@ -82,8 +82,10 @@ class Session:
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self.end_startup_part("processes")
-        with signals.defer_interruption():  # these imports take half a second, in which the processes start
+        # Half a second, in which the processes start. A signal waits for one import, as no module may be half imported.
+        with signals.defer_interruption():
             scheduler_client.import_dask()
+        with signals.defer_interruption():
             importlib.import_module("merge_bench.merge.worker")  # what it runs on workers
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
