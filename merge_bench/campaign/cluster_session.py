@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +85,7 @@ class Session:
         with signals.defer_interruption():
             scheduler_client.import_dask()
         with signals.defer_interruption():
-            importlib.import_module("merge_bench.merge.worker")  # what it runs on workers
+            from merge_bench.merge import worker as worker  # what it runs on workers
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
         self.end_startup_part("scheduler")

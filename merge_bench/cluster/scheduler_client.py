@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import importlib
 import json
 import logging
 import os
@@ -302,7 +301,7 @@ _redirections: list[Callable[[], None]] = []
 
 def import_dask() -> None:
     """Import Dask's client, and redirect its loggers, which it sets up when it is first imported."""
-    importlib.import_module("distributed")
+    import distributed as distributed
 
     for redirect_loggers in _redirections:
         redirect_loggers()

@@ -238,6 +238,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     themes = tmp_path / "jupyter/CONFIG/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
     themes.parent.mkdir(parents=True)
     themes.write_text('{"adaptive-theme": true}')  # dark where the browser is
+    saving = themes.parents[1] / "docmanager-extension/plugin.jupyterlab-settings"
+    saving.parent.mkdir()
+    saving.write_text('{"autosave": false}')  # at each save Panel's extension asks its server part, which is off
     homes = {f"JUPYTER_{name}_DIR": str(tmp_path / "jupyter" / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     with started(command, tmp_path, log, cwd=tmp_path, **homes):
         url = f"http://127.0.0.1:{port}/lab"

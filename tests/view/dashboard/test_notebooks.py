@@ -74,7 +74,7 @@ def test_the_notebook_of_the_functions_runs_where_no_run_was_made_yet(
     outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
     errors = [output.get("text", "") for output in outputs if output.get("name") == "stderr"]
     assert not [output for output in outputs if output.output_type == "error"]
-    said = re.compile("busy-host|quiet host|launches take about|left, as the first launch took")
+    said = re.compile(r"busy-host|quiet host|launches take about|left, as the first launch took|\d:\d\d \d of \d: ")
     assert not [line for text in errors for line in text.splitlines() if not said.search(line)]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
     assert not (tmp_path / "results").exists()
