@@ -34,7 +34,7 @@ from benchmarks.goal.bench import Bench, Ran, need_hosts, scratch
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.forecast.document import predict
-from merge_bench.forecast.fit import HOST_ERROR, LINK_ERROR, NORMAL_QUANTILE, model_error
+from merge_bench.forecast.fit import NORMAL_QUANTILE, model_error
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_count
 
@@ -99,7 +99,6 @@ class Part:
     config: str
     launches: int
     iterations: int
-    error: float
 
 
 PARTS = {
@@ -120,7 +119,6 @@ PARTS = {
         config="default",
         launches=6,
         iterations=10,
-        error=HOST_ERROR,
     ),
     LINKS: Part(
         fitted=(Target(2), Target(2, 2), Target(2, at_once=True)),
@@ -137,7 +135,6 @@ PARTS = {
         config="ethernet",
         launches=2,
         iterations=2,
-        error=LINK_ERROR,
     ),
 }
 
@@ -235,7 +232,7 @@ def _measure_all(
                     **_named(target),
                     "limit": forecast["limit"],
                     "launch_spread": forecast_document.launch_spread,
-                    "model_error": model_error(forecast["parts_seconds"]),
+                    "model_error": model_error(forecast["parts_seconds"], forecast["limit"]),
                     "launch_walls": launch_walls(measured.campaign),
                     "compared": compare(forecast, measured.document, at_once=target.at_once),
                 }

@@ -13,6 +13,7 @@ from merge_bench.errors import UsageError
 from merge_bench.forecast.gather import ForecastMeasurements, LinkTransfer, MeasuredRun
 from merge_bench.forecast.model import (
     ASSUMED,
+    CORES,
     GIVEN,
     KNOWN,
     MEASURED,
@@ -195,12 +196,12 @@ def _resample_run(run: MeasuredRun, generator: random.Random) -> MeasuredRun:
 LAUNCH_SPREAD, PRIOR_LAUNCHES = 0.05, 4
 """The spread of the logarithm of a launch's wall-clock before any launch is known, which counts as so many launches."""
 
-HOST_ERROR, LINK_ERROR = 0.15, 0.08
-"""The model's own error, relative: of what cores do, and of the bytes between hosts.
+HOST_ERROR, SHARED_CORES_ERROR, LINK_ERROR = 0.2, 0.37, 0.08
+"""The model's own error, relative: of what cores do, of what they do where workers take turns on them, and of the bytes
+between hosts.
 
-They bound the root mean square of ln(measured ÷ forecast), less the spread between launches, over the cases of the
-validation on a quiet machine, none of which the model was fitted to, on one host and between hosts; its test compares
-them with the stored result.
+Each bounds the root mean square of ln(measured ÷ forecast), less the spread between launches, over cases of the
+validation on a quiet machine, none of which the model was fitted to; its test compares them with the stored result.
 """
 
 NORMAL_QUANTILE = 1.96
@@ -249,14 +250,16 @@ def spread_between_launches(runs: Sequence[MeasuredRun]) -> float:
     return math.sqrt(squares / degrees)
 
 
-def model_error(seconds_by_part: Mapping[str, float]) -> float:
+def model_error(seconds_by_part: Mapping[str, float], limit: str) -> float:
     """The model's own relative error of a wall-clock: that of what cores do, and that of bytes between hosts.
 
-    Both errors are taken for independent: √((h T_h)² + (l T_l)²) ÷ (T_h + T_l) with the seconds T of each.
+    Both errors are taken for independent: √((h T_h)² + (l T_l)²) ÷ (T_h + T_l) with the seconds T of each. `limit`:
+    what limits the merge; if it is `CORES`, workers take turns on them.
     """
     link = seconds_by_part.get(NIC, 0.0)
     host = max(sum(seconds_by_part.values()) - link, 0.0)
-    return math.hypot(HOST_ERROR * host, LINK_ERROR * link) / (host + link) if host + link > 0 else HOST_ERROR
+    error = SHARED_CORES_ERROR if limit == CORES else HOST_ERROR
+    return math.hypot(error * host, LINK_ERROR * link) / (host + link) if host + link > 0 else error
 
 
 def prediction_interval(
@@ -268,7 +271,7 @@ def prediction_interval(
     values reach (the uncertainty of the parameters), and 1.96 times the spread between launches and `model_error`.
     """
     ends = resampled_interval(resampled_values)
-    own = NORMAL_QUANTILE * math.hypot(basis.launch_spread, model_error(result.parts))
+    own = NORMAL_QUANTILE * math.hypot(basis.launch_spread, model_error(result.parts, result.limit))
     low, high = (math.hypot(math.log(end / value), own) for end in (min(ends[0], value), max(ends[1], value)))
     return value * math.exp(-low), value * math.exp(high)
 

@@ -17,6 +17,7 @@ from merge_bench.forecast.fit import (
     HOST_ERROR,
     LAUNCH_SPREAD,
     LINK_ERROR,
+    SHARED_CORES_ERROR,
     CostEquation,
     fit_fixed_and_size_costs,
     fit_model_parameters,
@@ -322,9 +323,10 @@ def test_an_interval_is_wider_where_launches_differ_and_never_narrower_than_the_
 
 
 def test_the_error_of_links_is_taken_where_links_take_the_time() -> None:
-    assert model_error({NIC: 1.0}) == LINK_ERROR
-    assert model_error({JOIN: 2.0, PARTITION: 1.0}) == HOST_ERROR
-    assert LINK_ERROR < model_error({JOIN: 1.0, NIC: 1.0}) < HOST_ERROR
+    assert model_error({NIC: 1.0}, NIC) == LINK_ERROR
+    assert model_error({JOIN: 2.0, PARTITION: 1.0}, JOIN) == pytest.approx(HOST_ERROR)
+    assert model_error({JOIN: 2.0, PARTITION: 1.0}, CORES) == pytest.approx(SHARED_CORES_ERROR)
+    assert LINK_ERROR < model_error({JOIN: 1.0, NIC: 1.0}, JOIN) < HOST_ERROR < SHARED_CORES_ERROR
 
 
 @pytest.mark.parametrize("workers", [4, 8])
