@@ -28,7 +28,7 @@ TIMEOUT = "timeout"
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.recorded_plan import CommandPlan
-    from merge_bench.tune.result import PrunedValue
+    from merge_bench.tune.space import PrunedValue
     from merge_bench.tune.tuning_plan import TuningTask
 
 

@@ -38,6 +38,7 @@ from merge_bench.tune.evaluator import (
     make_launch_sample,
     tuned_metric,
 )
+from merge_bench.tune.space import PrunedValue
 from merge_bench.units import count_with_noun, format_duration, format_limit
 
 
@@ -47,13 +48,6 @@ class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
     config: str
     settings: list[str]
     contributions: dict[str, TuningStepLine | None]
-
-
-class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of the tuning space that is not tried, and the reason."""
-
-    value: str
-    reason: str
 
 
 class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""The tuning space: a TOML file becomes settings, each with its values, conditions and conflicts."""
+"""The tuning space: a TOML file becomes settings, each with its values, conditions and conflicts.
+
+Values that make no sense with this machine, this UCX and this run are left out, each with a reason.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -18,6 +21,8 @@ from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.variables import PREFIX, REMEDY, SETTING, classify_variable
 from merge_bench.errors import UsageError
+from merge_bench.tune.command_tuning import find_unused_transport
+from merge_bench.units import format_bytes
 
 Condition = Literal[
     "one-host",
@@ -35,6 +40,7 @@ CONDITIONS = frozenset(get_args(Condition))
 _KEYS = ["engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size", "shuffle"]
 OPTIONS = frozenset(BY_KEY[key].environment_variable for key in _KEYS)
 """The options that a space may set: those that do not change the problem or its verification."""
+_MESSAGE_SIZE = BY_KEY["message_size"].environment_variable
 _RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
 _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
 
@@ -225,3 +231,95 @@ def _check_unique_names(settings: Sequence[Setting]) -> None:
         for other in setting.conflicts:
             if other not in names:
                 raise ValueError(f"{setting.name} conflicts with {other}, which is not in the tuning space")
+
+
+class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of the tuning space that is not tried, and the reason."""
+
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TuningContext:
+    """The machine, UCX and baseline of a tuning, by which values are left out before the first launch.
+
+    - `conditions`: those of `space.CONDITIONS` that hold
+    - `ucx`: the version of UCX; None if it is unknown
+    - `ucx_names`: the variables of the installed UCX; None if they are unknown
+    - `baseline`: the variables of the baseline's config
+    - `options`: values of the baseline's options by variable (``MERGE_BENCH_…``)
+    - `fixed`: variables of options given on the command line
+    - `chunk_bytes`: bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known
+    - `of_command`: whether a command is tuned, which no option of merges affects
+    - `transports`: those that the command uses; None if they are not known
+    """
+
+    conditions: frozenset[str]
+    ucx: str | None
+    ucx_names: frozenset[str] | None
+    baseline: Mapping[str, str]
+    options: Mapping[str, object]
+    fixed: frozenset[str] = frozenset()
+    chunk_bytes: int | None = None
+    of_command: bool = False
+    transports: frozenset[str] | None = None
+
+
+def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[SettingValue, ...], tuple[PrunedValue, ...]]:
+    """Split the values of a tuning space into those that can be tried and those that cannot, with reasons."""
+    values, pruned = list[SettingValue](), list[PrunedValue]()
+    for setting in space.settings:
+        for value in setting.values:
+            if (reason := _reason_to_skip_value(setting, value, context)) is None:
+                values.append(value)
+            else:
+                pruned.append(PrunedValue(value=value.value_id, reason=reason))
+    return tuple(values), tuple(pruned)
+
+
+def _reason_to_skip_value(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
+    """The reason why a value makes no sense in this tuning; None if it can be tried."""
+    if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
+        return f"{own} is an option of merges"
+    if context.transports is not None:
+        unused = find_unused_transport([name for name, _ in value.variables], context.transports)
+        if unused is not None:
+            return f"the command does not use {unused}, only {', '.join(sorted(context.transports))}"
+    missing = [condition for condition in setting.requires if condition not in context.conditions]
+    if missing:
+        return f"requires {', '.join(missing)} (not met in this run)"
+    if setting.releases and (context.ucx is None or not ucx_version_fulfils(setting.releases, context.ucx)):
+        return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
+    for name, _ in value.variables:
+        if name in context.fixed:
+            return f"the command line sets --{BY_VARIABLE[name].command_line_name}"
+        if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
+            return f"the installed UCX {context.ucx} has no variable {name}"
+    if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):
+        return "the baseline already has this value"
+    if (chunk := context.chunk_bytes) is not None and all(
+        _leaves_messages_unsplit(*each, context, chunk) for each in value.variables
+    ):
+        return f"no message is that long: a chunk has {format_bytes(chunk)}"
+    return None
+
+
+def _leaves_messages_unsplit(variable: str, value_text: str, context: TuningContext, longest_bytes: int) -> bool:
+    """Whether messages of up to `longest_bytes` are split neither by this message size nor by the baseline's.
+
+    `variable`, `value_text`: the variable that a value sets, and its new value; another one than message size is False.
+    """
+    limits = (
+        (BY_VARIABLE[variable].parse(value_text), context.options.get(variable))
+        if variable == _MESSAGE_SIZE
+        else (None,)
+    )
+    return all(isinstance(limit, int) and (limit == 0 or limit >= longest_bytes) for limit in limits)
+
+
+def _is_set_by_baseline(variable: str, value_text: str, context: TuningContext) -> bool:
+    """Whether the baseline's config already gives `variable` the value in `value_text`."""
+    if variable.startswith(PREFIX):
+        return variable in context.options and BY_VARIABLE[variable].parse(value_text) == context.options[variable]
+    return context.baseline.get(variable) == value_text

@@ -1,7 +1,6 @@
 """What a tuning is going to do, decided and checked before the first launch: baseline, sizes, and the values to try.
 
-Of a space, those values are left out that make no sense with this machine, this UCX and this run, or for which the
-budget has no time, as far as the time of a launch is known.
+Values for which the budget has no time are left out, as far as the time of a launch is known.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from merge_bench.campaign.planned_launches import (
 from merge_bench.command.placeholders import unforwarded_settings_warning
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular_file
-from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
+from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.config.variables import PREFIX
@@ -46,48 +45,20 @@ from merge_bench.tune.command_tuning import (
     count_infiniband_devices,
     find_transports_of_command,
     find_ucx_version_and_variables,
-    find_unused_transport,
     plan_command_runs,
     tuning_conditions_of_command,
 )
 from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions
-from merge_bench.tune.result import LEFT_OUT, PrunedValue
+from merge_bench.tune.result import LEFT_OUT
 from merge_bench.tune.search_steps import blocks_needed_for_verdict
-from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_tuning_space, ucx_version_fulfils
+from merge_bench.tune.space import PrunedValue, SettingValue, TuningContext, TuningSpace, prune_space, read_tuning_space
 from merge_bench.tune.strategies import strategies
-from merge_bench.units import count_with_noun, format_bytes, format_count, format_duration, format_limit, parse_duration
+from merge_bench.units import count_with_noun, format_count, format_duration, format_limit, parse_duration
 from merge_bench.view.titles import shell_command_text
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
-_MESSAGE_SIZE = BY_KEY["message_size"].environment_variable
-
-
-@dataclass(frozen=True)
-class TuningContext:
-    """The machine, UCX and baseline of a tuning, by which values are left out before the first launch.
-
-    - `conditions`: those of `space.CONDITIONS` that hold
-    - `ucx`: the version of UCX; None if it is unknown
-    - `ucx_names`: the variables of the installed UCX; None if they are unknown
-    - `baseline`: the variables of the baseline's config
-    - `options`: values of the baseline's options by variable (``MERGE_BENCH_…``)
-    - `fixed`: variables of options given on the command line
-    - `chunk_bytes`: bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known
-    - `of_command`: whether a command is tuned, which no option of merges affects
-    - `transports`: those that the command uses; None if they are not known
-    """
-
-    conditions: frozenset[str]
-    ucx: str | None
-    ucx_names: frozenset[str] | None
-    baseline: Mapping[str, str]
-    options: Mapping[str, object]
-    fixed: frozenset[str] = frozenset()
-    chunk_bytes: int | None = None
-    of_command: bool = False
-    transports: frozenset[str] | None = None
 
 
 def make_command_tuning_context(
@@ -153,65 +124,6 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
         fixed=frozenset(BY_KEY[key].environment_variable for key in run_options.sources if key != "chunk"),
         chunk_bytes=rows * work.bytes_per_row if isinstance(work, SyntheticSpec) and rows is not None else None,
     )
-
-
-def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[SettingValue, ...], tuple[PrunedValue, ...]]:
-    """Split the values of a tuning space into those that can be tried and those that cannot, with reasons."""
-    values, pruned = list[SettingValue](), list[PrunedValue]()
-    for setting in space.settings:
-        for value in setting.values:
-            if (reason := _reason_to_skip_value(setting, value, context)) is None:
-                values.append(value)
-            else:
-                pruned.append(PrunedValue(value=value.value_id, reason=reason))
-    return tuple(values), tuple(pruned)
-
-
-def _reason_to_skip_value(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
-    """The reason why a value makes no sense in this tuning; None if it can be tried."""
-    if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
-        return f"{own} is an option of merges"
-    if context.transports is not None:
-        unused = find_unused_transport([name for name, _ in value.variables], context.transports)
-        if unused is not None:
-            return f"the command does not use {unused}, only {', '.join(sorted(context.transports))}"
-    missing = [condition for condition in setting.requires if condition not in context.conditions]
-    if missing:
-        return f"requires {', '.join(missing)} (not met in this run)"
-    if setting.releases and (context.ucx is None or not ucx_version_fulfils(setting.releases, context.ucx)):
-        return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
-    for name, _ in value.variables:
-        if name in context.fixed:
-            return f"the command line sets --{BY_VARIABLE[name].command_line_name}"
-        if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
-            return f"the installed UCX {context.ucx} has no variable {name}"
-    if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):
-        return "the baseline already has this value"
-    if (chunk := context.chunk_bytes) is not None and all(
-        _leaves_messages_unsplit(*each, context, chunk) for each in value.variables
-    ):
-        return f"no message is that long: a chunk has {format_bytes(chunk)}"
-    return None
-
-
-def _leaves_messages_unsplit(variable: str, value_text: str, context: TuningContext, longest_bytes: int) -> bool:
-    """Whether messages of up to `longest_bytes` are split neither by this message size nor by the baseline's.
-
-    `variable`, `value_text`: the variable that a value sets, and its new value; another one than message size is False.
-    """
-    limits = (
-        (BY_VARIABLE[variable].parse(value_text), context.options.get(variable))
-        if variable == _MESSAGE_SIZE
-        else (None,)
-    )
-    return all(isinstance(limit, int) and (limit == 0 or limit >= longest_bytes) for limit in limits)
-
-
-def _is_set_by_baseline(variable: str, value_text: str, context: TuningContext) -> bool:
-    """Whether the baseline's config already gives `variable` the value in `value_text`."""
-    if variable.startswith(PREFIX):
-        return variable in context.options and BY_VARIABLE[variable].parse(value_text) == context.options[variable]
-    return context.baseline.get(variable) == value_text
 
 
 @dataclass(frozen=True)

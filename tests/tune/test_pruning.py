@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from merge_bench.tune.space import Setting, SettingValue, TuningSpace
-from merge_bench.tune.tuning_plan import TuningContext, prune_space
+from merge_bench.tune.space import Setting, SettingValue, TuningContext, TuningSpace, prune_space
 
 HERE = TuningContext(
     conditions=frozenset({"one-host", "no-gpu"}),

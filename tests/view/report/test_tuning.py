@@ -19,8 +19,9 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
-from merge_bench.tune.result import PrunedValue, TuningResult, decision_text, tuning_result_of
+from merge_bench.tune.result import TuningResult, decision_text, tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair_best
+from merge_bench.tune.space import PrunedValue
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import TuningBudget
 from merge_bench.tune.view import BEST_ESTIMATE, print_tuning_result, speed_up_charts_by_phase, tuning_result_chart
