@@ -22,7 +22,6 @@ from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED, WHOLE_LEV
 from merge_bench.tune.result import (
     GAINED,
     PHASE_NAMES,
-    PrunedValue,
     TuningResult,
     decided_steps,
     decision_text,
@@ -30,6 +29,7 @@ from merge_bench.tune.result import (
     step_name,
     tuning_result_of,
 )
+from merge_bench.tune.space import PrunedValue
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, PageBuilder, columns_from_rows
 from merge_bench.view.plot import (
