@@ -35,6 +35,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.forecast.document import predict
 from merge_bench.forecast.fit import NORMAL_QUANTILE, model_error
+from merge_bench.forecast.model import WorkerCores
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_count
 
@@ -139,6 +140,11 @@ PARTS = {
 }
 
 
+def turns_of(target: Target) -> float:
+    """How many workers of a target take turns on a core."""
+    return WorkerCores.share(machine_cores() / target.hosts, target.per_host).turns
+
+
 def machine_cores() -> int:
     """The cores that this process may use, which all test hosts share."""
     return len(os.sched_getaffinity(0))
@@ -232,7 +238,7 @@ def _measure_all(
                     **_named(target),
                     "limit": forecast["limit"],
                     "launch_spread": forecast_document.launch_spread,
-                    "model_error": model_error(forecast["parts_seconds"], forecast["limit"]),
+                    "model_error": model_error(forecast["parts_seconds"], turns_of(target)),
                     "launch_walls": launch_walls(measured.campaign),
                     "compared": compare(forecast, measured.document, at_once=target.at_once),
                 }

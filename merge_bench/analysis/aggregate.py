@@ -325,6 +325,10 @@ def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
 
 
+LEAST_CORE_SHARE = 0.8
+"""A worker that computes for a second has its core if it uses at least so many seconds of it (measured: 0.86 to 1)."""
+
+
 def core_share(worker: WorkerIteration) -> float | None:
     """The share of one core that a worker had while it computed: processor seconds ÷ seconds of partition and join.
 
@@ -369,10 +373,15 @@ def off_core_cost(launch: Launch, iteration: IterationLine) -> float | None:
 
     All workers wait for the slowest one in partition (no exchange ends before) and in join, so an iteration takes at
     least P + J, the greatest seconds of each over the workers. With its core all the time, each worker w would need its
-    processor seconds p_w and j_w alone, and the phases max p_w and max j_w. So P + J − max p_w − max j_w is lost. What
-    the exchange lost is not known, so this is a lower bound. ``None``: not measured.
+    processor seconds p_w and j_w alone, and the phases max p_w and max j_w. So P + J − max p_w − max j_w is lost. Only
+    workers below `LEAST_CORE_SHARE` count as off their cores; of others p_w and j_w are all their seconds. What the
+    exchange lost is not known, so this is a lower bound. ``None``: not measured.
     """
-    by_worker = [parts for worker in iteration.workers if (parts := _computing_seconds(worker))]
+    by_worker = [
+        parts if (core_share(worker) or 0.0) < LEAST_CORE_SHARE else [(wall, wall) for wall, _ in parts]
+        for worker in iteration.workers
+        if (parts := _computing_seconds(worker))
+    ]
     if not by_worker or iteration.wall_seconds <= 0 or len({len(parts) for parts in by_worker}) > 1:
         return None
     lost = 0.0

@@ -80,7 +80,8 @@ def find_bottleneck(
         _bottlenecks_of_ranks(launches, workers, phase_shares, wall), key=lambda limit: limit.share or 0.0, default=None
     )
     if limit is not None and limit.rank is not None:
-        cost = f"that costs at least {limit.share or 0.0:.0%} of the wall-clock time"
+        bound = "at least" if limit.what == "straggler" else "about"
+        cost = f"that costs {bound} {limit.share or 0.0:.0%} of the wall-clock time"
         limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
     elif limit is not None:
         pass
@@ -206,10 +207,10 @@ def _bottleneck_of_overlapping_phases(
     launches: Sequence[Launch], phase_shares: Mapping[Phase, float], link: LinkUtilization | None
 ) -> Bottleneck:
     """What limits a merge whose phases overlap: the link, the cores, or else its longest phase."""
-    values = (aggregate.wall_to_link_time_ratio, aggregate.computing_share, aggregate.busy_cores_share)
-    ratio, *busy = (aggregate.run_median(launches, value) for value in values)
-    limit = limit_of_overlapping_phases(ratio, *busy)
-    if limit == "link" and ratio is not None and (link is None or link.disturbed is None):
+    values = (aggregate.computing_share, aggregate.busy_cores_share)
+    ratio = None if link is None else link.wall_ratio
+    limit = limit_of_overlapping_phases(ratio, *(aggregate.run_median(launches, value) for value in values))
+    if limit == "link" and ratio is not None:
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if limit == "cores":

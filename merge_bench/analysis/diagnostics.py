@@ -44,9 +44,6 @@ OF_WALL = 0.05
 GAIN = 0.1
 """A rank, or the host, is named as the limit if it costs at least this share of the wall-clock time."""
 
-LEAST_CORE_SHARE = 0.8
-"""A worker that computes for a second has its core if it uses at least so many seconds of it (measured: 0.86 to 1)."""
-
 SLOW_LINK = 2.0
 """A rank's link is slow if the others exchange this many times as fast among each other as with it."""
 
@@ -84,7 +81,7 @@ class RankOverload:
 class Straggler:
     """The rank that delays the other ranks most: it takes ``seconds`` for ``phase``, where their median is ``others``.
 
-    ``excess``: the seconds by which the rank holds the others up, over all phases.
+    ``excess``: the seconds that all would save, were it as fast as the slowest other rank, over all phases.
     """
 
     rank: int
@@ -172,9 +169,9 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     A rank with a slow partition makes the other ranks wait in their exchange, which then looks slow. So time in the
     exchange counts only as far as the rank also ends its exchange later than the others do.
 
-    The cost of a rank is what an iteration would save, were the rank in each phase as the median of the others. An
+    The cost of a rank is what an iteration would save, were the rank in each phase as the slowest of the others. An
     iteration takes P + X + J: P until the slowest rank has partitioned, since no rank has all its rows before; X until
-    that rank ends its exchange; J its join. With P', X', J' of the others the difference is the sum of the excesses
+    that rank ends its exchange; J its join. With P', X', J' of the slowest of the others the difference is the sum of
     P − P', X − X' and J − J', each where it is positive. Of X only the lateness of the rank counts: how much faster all
     would exchange without it is not known. So the cost is a lower bound.
     """
@@ -183,21 +180,24 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     usual = medians_of_other_ranks(
         {rank: own.exchange_end_seconds + own.join - own.join_overlap for rank, own in phase_seconds_by_rank.items()}
     )
-    exchanged = medians_of_other_ranks({rank: own.exchange_end_seconds for rank, own in phase_seconds_by_rank.items()})
+    ends = {rank: own.exchange_end_seconds for rank, own in phase_seconds_by_rank.items()}
+    exchanged, last_ends = medians_of_other_ranks(ends), greatest_of_other_ranks(ends)
     stragglers: list[Straggler] = []
     costs: dict[int, float] = dict.fromkeys(phase_seconds_by_rank, 0.0)
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in phase_seconds_by_rank.items()}
+        slowest_others = greatest_of_other_ranks(own_seconds)
         for rank, middle in medians_of_other_ranks(own_seconds).items():
             seconds = own_seconds[rank]
-            late = phase_seconds_by_rank[rank].exchange_end_seconds - exchanged[rank]
-            excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
+            excess, cost = seconds - middle, seconds - slowest_others[rank]
+            if phase == "exchange":
+                excess, cost = min(excess, ends[rank] - exchanged[rank]), min(cost, ends[rank] - last_ends[rank])
             hidden = phase_seconds_by_rank[rank].join_overlap if phase == "join" else 0.0
-            costs[rank] += max(0.0, excess - hidden)
+            costs[rank] += max(0.0, cost - hidden)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
     slowest = max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
-    return None if slowest is None else replace(slowest, excess=max(slowest.excess, costs[slowest.rank]))
+    return None if slowest is None else replace(slowest, excess=costs[slowest.rank])
 
 
 def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
@@ -230,6 +230,12 @@ def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
         return (numbers[low + (position <= low)] + numbers[high + (position <= high)]) / 2
 
     return {rank: median_of_others(place) for place, (rank, _) in enumerate(ordered)}
+
+
+def greatest_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
+    """For every rank the greatest of the other ranks' values, of which there must be one."""
+    *_, second, greatest = sorted(values.values())
+    return {rank: second if value == greatest else greatest for rank, value in values.items()}
 
 
 BUSY_HOST = "busy-host"
@@ -450,20 +456,21 @@ class CoreLoss:
     @property
     def ranks(self) -> list[int]:
         """The ranks that had too little of their cores over all iterations, the one with least first."""
-        few = [rank for rank, share in self.shares.items() if share < LEAST_CORE_SHARE]
+        few = [rank for rank, share in self.shares.items() if share < aggregate.LEAST_CORE_SHARE]
         return sorted(few, key=lambda rank: (self.shares[rank], rank))
 
 
 def find_core_loss(plan: RecordedPlan, launches: Sequence[Launch]) -> CoreLoss | None:
-    """How much of their cores the workers had, if in most iterations one had less than `LEAST_CORE_SHARE`, else None.
+    """How much of their cores the workers had; None if each had `aggregate.LEAST_CORE_SHARE` in most iterations.
 
-    Only if that costs at least `GAIN` of the wall-clock time, and not of engines on GPUs, whose workers wait for these.
+    Only if that costs at least `GAIN` of the wall-clock time. Not of engines on GPUs, whose workers wait for these, and
+    not with a runtime filter, with which workers wait for each other as they partition.
     """
-    if any(engine.device_memory for engine in engine_descriptions() if engine.name == plan.engine):
+    if plan.runtime_filter or any(each.device_memory for each in engine_descriptions() if each.name == plan.engine):
         return None
     least = aggregate.run_median(launches, aggregate.least_core_share)
     cost = aggregate.run_median(launches, aggregate.off_core_cost)
-    if least is None or cost is None or least >= LEAST_CORE_SHARE or cost < GAIN:
+    if least is None or cost is None or least >= aggregate.LEAST_CORE_SHARE or cost < GAIN:
         return None
     return CoreLoss(aggregate.core_shares(launches), least, cost)
 

@@ -220,8 +220,8 @@ Limit: TypeAlias = Literal[
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """What limits a merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
-    `share`: of the wall-clock time, what the phase or the fixed costs take, or what `rank` or the host costs at least;
-    null if unknown.
+    `share`: of the wall-clock time, what the phase or the fixed costs take, what the host or a straggler costs at
+    least, or what an overloaded rank or a slow link costs about; null if unknown.
     """
 
     what: Limit

@@ -35,10 +35,12 @@ def measure_dask_baseline(session: Session) -> None:
     """Merge with `dask.dataframe` as the session's plan says, and record times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
     tables = make_input_tables(session)
+    session.end_startup_part("tables")
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
         session.workers.run_on_all_workers(dask_steps.free_original_chunks)
+        session.end_startup_part("partitions")
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         record_setting_differences(session)
         for index in range(plan.warmup):

@@ -47,7 +47,6 @@ from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification import ResultCheck
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import (
-    IterationLine,
     LinkLimitLine,
     MemoryLine,
     ParcelWriteMethod,
@@ -84,7 +83,7 @@ def measure_launch(session: Session) -> None:
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
     recording.record_connections(session)
     merge.run_merges()
-    link_line = _measure_link_limit(session, merge.timed_iterations)
+    link_line = _measure_link_limit(session, merge.exchange_rates)
     if plan.check_link and link_line is not None:
         session.progress.show_phase("checking the link limit")
         check_link_with_perftest(session, link_line)
@@ -92,10 +91,14 @@ def measure_launch(session: Session) -> None:
     if plan.link_rounds and not plan.device_memory:
         session.progress.show_phase("measuring the copy rate of memory")
         session.workers.run_on_all_workers(worker.measure_copy_speed)
-        session.workers.run_on_all_workers(worker.measure_fixed_costs)
     ends = session.workers.run_on_all_workers(worker.report_memory)
-    recording.record_lanes(session)  # also of lanes that UCX opened during the merge
-    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
+    try:
+        if plan.link_rounds and not plan.device_memory:
+            session.workers.run_on_all_workers(worker.measure_fixed_costs)
+            ends = session.workers.run_on_all_workers(worker.report_memory)
+        recording.record_lanes(session)  # also of lanes that UCX opened during the merge
+    finally:
+        session.writer.write(MemoryLine(launch=session.launch, workers=ends))
     session.workers.run_on_all_workers(worker.close_launch)
 
 
@@ -107,7 +110,8 @@ class DataPlaneMerge:
         self._record = recording.MergeRecorder(session, tables)
         self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, ResultCheck]] = {}  # of one iteration, by rank
-        self.timed_iterations: list[IterationLine] = []
+        self.exchange_rates: list[float] = []
+        """`in_flight_rate` of each timed iteration in which it was measured."""
         self.timeline = timeline_recording.decide_timeline_recording(session.plan.timeline, [], session.launch)
         session.register_event_handler("iteration", self._collect_iteration_event)
         session.register_event_handler("verification", self._collect_check_event)
@@ -166,7 +170,8 @@ class DataPlaneMerge:
         line = self._assembler.add_event(event)
         if line is not None:
             self._record.write_iteration(line)
-            self.timed_iterations += [] if line.warmup else [line]
+            rate = None if line.warmup else in_flight_rate(line)
+            self.exchange_rates += [] if rate is None else [rate]
 
     def _collect_check_event(self, event: Mapping[str, Any]) -> None:
         after = None if event["warmup"] else event["index"]
@@ -205,11 +210,11 @@ def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
     return [max(1, min(len(its), len(cores[host]) // here[host])) for host, its in own]
 
 
-def _measure_link_limit(session: Session, timed_iterations: Sequence[IterationLine]) -> LinkLimitLine | None:
+def _measure_link_limit(session: Session, exchange_rates: Sequence[float]) -> LinkLimitLine | None:
     """Measure and record the link limit with messages as the merge sends them; None if the plan has no such step.
 
-    A limit that the exchanges of `timed_iterations` exceed was disturbed: its rounds are then repeated, and the fastest
-    of all of them count.
+    A limit that the exchanges exceed (`exchange_rates`: `in_flight_rate` of each) was disturbed: its rounds are then
+    repeated, and the fastest of all of them count. If a repetition fails, the rounds before it are recorded.
     """
     plan = session.plan
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
@@ -217,19 +222,22 @@ def _measure_link_limit(session: Session, timed_iterations: Sequence[IterationLi
     session.progress.show_phase("measuring the link limit")
     (first, *_) = zip(*session.workers.run_on_all_workers(worker.measure_link, 1), strict=True)
     count = link_rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
-    exchange_rates = [rate for each in timed_iterations if (rate := in_flight_rate(each)) is not None]
+    sent: list[int] = []
     seconds: list[list[float]] = []
-    with recording.record_traffic(session, "link"):
-        for _ in range(LINK_ATTEMPTS):
-            measured = session.workers.run_on_all_workers(worker.measure_link, count)
-            sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
-            seconds += [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
-            ratio = exchange_to_limit_ratio(exchange_rates, sent, seconds)
-            if ratio is None or ratio <= EXCEEDED:
-                break
-    limit = link_limit_of_rounds(sent, seconds)
-    line = LinkLimitLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
-    session.writer.write(line)
+    try:
+        with recording.record_traffic(session, "link"):
+            for attempt in range(LINK_ATTEMPTS):
+                measured = session.workers.run_on_all_workers(worker.measure_link, count, keep_timelines=not attempt)
+                sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
+                seconds += [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
+                ratio = exchange_to_limit_ratio(exchange_rates, sent, seconds)
+                if ratio is None or ratio <= EXCEEDED:
+                    break
+    finally:
+        limit = link_limit_of_rounds(sent, seconds)
+        line = LinkLimitLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
+        if seconds:
+            session.writer.write(line)
     return line
 
 

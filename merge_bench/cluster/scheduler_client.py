@@ -330,10 +330,10 @@ def redirect_library_output(log_file: Path) -> Iterator[None]:
 
     sys.stdout.flush()
     standard_output = os.dup(1)
+    _redirections.append(redirect_loggers)
     try:
         os.dup2(file.fileno(), 1)
         redirect_loggers()
-        _redirections.append(redirect_loggers)
         yield
     finally:
         gc.collect()
@@ -399,10 +399,10 @@ def _is_dask_configured() -> bool:
     if any(name.startswith("DASK_") for name in os.environ):
         return True
     prefixes = dict.fromkeys(["/", sys.prefix, *site.PREFIXES])
-    places = [*(Path(prefix, "etc/dask") for prefix in prefixes), Path("~/.config/dask").expanduser()]
+    places = [*(Path(prefix, "etc/dask") for prefix in prefixes), Path(os.path.expanduser("~"), ".config/dask")]
     try:
         files = [file for place in places if place.exists() for file in place.iterdir()]
-        texts = [file.read_text() for file in files if file.suffix in (".json", ".yaml", ".yml")]
+        texts = [file.read_text() for file in files if file.suffix.lower() in (".json", ".yaml", ".yml")]
     except (OSError, ValueError):
         return True  # Dask says what is wrong with it
     lines = (line.strip() for text in texts for line in text.splitlines())

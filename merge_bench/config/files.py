@@ -139,7 +139,7 @@ def check_output_folder(option: str, folder: Path) -> None:
 
     Raises UsageError if it cannot; the message names `option`.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

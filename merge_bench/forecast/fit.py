@@ -13,7 +13,6 @@ from merge_bench.errors import UsageError
 from merge_bench.forecast.gather import ForecastMeasurements, LinkTransfer, MeasuredRun
 from merge_bench.forecast.model import (
     ASSUMED,
-    CORES,
     GIVEN,
     KNOWN,
     MEASURED,
@@ -250,15 +249,15 @@ def spread_between_launches(runs: Sequence[MeasuredRun]) -> float:
     return math.sqrt(squares / degrees)
 
 
-def model_error(seconds_by_part: Mapping[str, float], limit: str) -> float:
+def model_error(seconds_by_part: Mapping[str, float], turns: float) -> float:
     """The model's own relative error of a wall-clock: that of what cores do, and that of bytes between hosts.
 
-    Both errors are taken for independent: √((h T_h)² + (l T_l)²) ÷ (T_h + T_l) with the seconds T of each. `limit`:
-    what limits the merge; if it is `CORES`, workers take turns on them.
+    Both errors are taken for independent: √((h T_h)² + (l T_l)²) ÷ (T_h + T_l) with the seconds T of each. `turns`: how
+    many workers take turns on a core, as `WorkerCores.turns`.
     """
     link = seconds_by_part.get(NIC, 0.0)
     host = max(sum(seconds_by_part.values()) - link, 0.0)
-    error = SHARED_CORES_ERROR if limit == CORES else HOST_ERROR
+    error = SHARED_CORES_ERROR if turns > 1 else HOST_ERROR
     return math.hypot(error * host, LINK_ERROR * link) / (host + link) if host + link > 0 else error
 
 
@@ -271,7 +270,7 @@ def prediction_interval(
     values reach (the uncertainty of the parameters), and 1.96 times the spread between launches and `model_error`.
     """
     ends = resampled_interval(resampled_values)
-    own = NORMAL_QUANTILE * math.hypot(basis.launch_spread, model_error(result.parts, result.limit))
+    own = NORMAL_QUANTILE * math.hypot(basis.launch_spread, model_error(result.parts, result.turns))
     low, high = (math.hypot(math.log(end / value), own) for end in (min(ends[0], value), max(ends[1], value)))
     return value * math.exp(-low), value * math.exp(high)
 
@@ -361,11 +360,12 @@ def _host_cores(runs: Sequence[MeasuredRun], what_if: WhatIfChanges) -> float:
     Raises UsageError if ``--what-if cores`` changes cores that are not known.
     """
     cores = [run.shape.host_cores for run in runs]
-    unknown = next((run.shape for run in runs if math.isinf(run.shape.host_cores)), None)
-    if unknown is not None and "host_cores" in what_if.new_values:
-        reason = "it was measured on GPUs" if unknown.gpu else "it does not record the cores of its hosts"
-        raise UsageError(f"--what-if cores does not work with {unknown.name}: {reason}")
-    return math.inf if unknown is not None else min(cores)
+    unknown = any(map(math.isinf, cores))
+    if unknown and "host_cores" in what_if.new_values:
+        gpus = any(run.shape.gpu for run in runs)
+        reason = "was measured on GPUs" if gpus else "does not record the cores of its hosts"
+        raise UsageError(f"--what-if cores does not work here: a RESULT {reason}")
+    return math.inf if unknown else min(cores)
 
 
 def _host_core_notes(runs: Sequence[MeasuredRun], what_if: WhatIfChanges) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues, WorkerCores
 from merge_bench.host.description import Hardware
 from merge_bench.host.kernel_files import parse_core_list
+from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane, format_plane_names
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -74,8 +75,9 @@ class MergeShape:
     """The number of workers, hosts and rows of a measured merge.
 
     `name`: the result's name. `per_host`: the number of workers on each host. `gpu`: the name of the workers' GPUs.
-    `overlapped`: whether the exchange ran while something was computed. `host_cores`: cores that the workers of a host
-    shared, on the host with the fewest; infinite if they are not known or a GPU merged.
+    `overlapped`: whether the exchange ran while something was computed. `host_cores`: cores that the workers of the
+    fullest host shared, or would have shared with as many for each worker as on the host with the fewest for each;
+    infinite if they are not known or GPUs merged.
     """
 
     name: str
@@ -159,22 +161,23 @@ class MeasuredRun:
 def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
     """Take the samples of a recorded run's iterations; None if no launch has recorded all phases of its workers."""
     by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
+    on_gpus = any(engine.device_memory for engine in engine_descriptions() if engine.name == run.plan.engine)
     uneven = 1.0
     for launch in complete_launches(run):
         line, timed = launch.line, [iteration for iteration in launch.timed_iterations if _has_all_phases(iteration)]
         if line is None or not line.workers or not timed:
             continue
         hosts = {worker.rank: worker.host for worker in line.workers}
-        gpus = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
+        gpus = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name and on_gpus}
         overlaps = (worker.overlap_seconds for iteration in timed for worker in iteration.workers)
         shape = MergeShape(
             name=result_name,
             per_host=tuple(sorted(Counter(hosts.values()).values(), reverse=True)),
             rows_per_chunk=line.rows / FRAMES / len(hosts),
             row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
-            gpu=gpus.pop() if len(gpus) == 1 else None,
+            gpu=next(iter(gpus)) if len(gpus) == 1 else None,
             overlapped=bool(run.plan.pipeline) or any(overlaps),
-            host_cores=math.inf if gpus else _fewest_cores_of_a_host(line.workers),
+            host_cores=math.inf if gpus else cores_of_fullest_host(line.workers),
         )
         by_launch.append((shape, tuple(_make_iteration_sample(launch, iteration, hosts, shape) for iteration in timed)))
         for iteration in timed:
@@ -190,19 +193,23 @@ def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
     return MeasuredRun(shape, tuple(samples for each, samples in by_launch if each == shape), uneven, limit or None)
 
 
-def _fewest_cores_of_a_host(workers: Sequence[Worker]) -> float:
-    """The cores that the workers of a host may use together, on the host with the fewest; infinite if not recorded.
+def cores_of_fullest_host(workers: Sequence[Worker]) -> float:
+    """The cores of the fullest host, with as many for each worker as where a worker has the fewest.
 
-    A container's quota of CPU time counts if it is less.
+    Cores that the workers of a host may use together; a container's quota of CPU time counts if it is less. Infinite if
+    they are not recorded.
     """
     by_host: dict[str, list[Hardware]] = {}
     for worker in workers:
         by_host.setdefault(worker.host, []).append(worker.hardware)
+    fullest = max(map(len, by_host.values()))
     return min(
         min(
             len(frozenset[int]().union(*(parse_core_list(each.affinity or "") for each in described))) or math.inf,
             min((each.cpu_quota for each in described if each.cpu_quota), default=math.inf),
         )
+        * fullest
+        / len(described)
         for described in by_host.values()
     )
 

@@ -147,7 +147,8 @@ class ModelResult:
 
     `partition` and `join` are those of the slowest worker, `hidden` what runs behind something else. `crossing`: bytes
     that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers, None
-    for one worker. `parts`: the seconds by what they are spent on; `limit`: the most important of them.
+    for one worker. `parts`: the seconds by what they are spent on; `limit`: the most important of them. `turns`: how
+    many workers take turns on a core.
     """
 
     wall: float
@@ -161,6 +162,7 @@ class ModelResult:
     between_hosts: float
     parts: Mapping[str, float]
     limit: str
+    turns: float
 
 
 def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelResult:
@@ -205,6 +207,7 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
         limit=_name_of_limit(parts, hidden, exchange > computing, _worker_cores(scenario, values)),
+        turns=_worker_cores(scenario, values).turns,
     )
 
 

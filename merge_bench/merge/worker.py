@@ -517,10 +517,14 @@ def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> R
     )
 
 
-def measure_link(rounds: int) -> list[TransferTotals]:
-    """Repeat only the exchange of the last iteration `rounds` times; returns bytes and seconds of each round."""
+def measure_link(rounds: int, *, keep_timelines: bool = True) -> list[TransferTotals]:
+    """Repeat only the exchange of the last iteration `rounds` times; returns bytes and seconds of each round.
+
+    `keep_timelines`: whether to keep the rounds' timelines, if timelines are recorded.
+    """
     plugin = current_plugin()
-    merger, keeper, transfers = plugin.merger, plugin.launch_state.timelines, list[TransferTotals]()
+    merger, transfers = plugin.merger, list[TransferTotals]()
+    keeper = plugin.launch_state.timelines if keep_timelines else None
     for _ in range(rounds):
         notes = merger.notes = TimelineNotes() if keeper else None
         transfers.append(merger.repeat_exchange())

@@ -185,7 +185,8 @@ class LaunchLine(RecordLine, tag="launch", frozen=True, kw_only=True):
 
     ``startup_parts``: the seconds of each part of ``startup_seconds``, by its name, in their order: ``processes``
     (started), ``scheduler`` (answers), ``workers`` (have connected), ``libraries`` (are loaded), ``tables``, ``data
-    plane`` (of each worker), ``connections``, ``parcel writers`` (chosen); of other launches fewer.
+    plane`` (of each worker), ``connections``, ``parcel writers`` (chosen); with Dask's dataframes ``partitions`` after
+    ``tables``; of other launches fewer.
     """
 
     launch: Count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import merge_bench
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.campaign.measure_launch import LINK_ATTEMPTS, link_rounds_to_measure
+from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.merger import TransferTotals
 from merge_bench.merge.worker import ONE_ROW_MERGES
@@ -48,7 +50,7 @@ def test_a_limit_that_exchanges_exceed_is_measured_again(
 ) -> None:
     calls: Counter[int] = Counter()
 
-    def measure_link(rounds: int) -> list[TransferTotals]:
+    def measure_link(rounds: int, *, keep_timelines: bool = True) -> list[TransferTotals]:
         """Rounds that take the seconds of this attempt, after the one round that does not count."""
         rank = worker.current_plugin().launch_state.rank
         took = seconds[max(0, min(calls[rank], len(seconds)) - 1)]
@@ -84,3 +86,40 @@ def test_merges_of_one_row_and_processor_time_by_phase_are_recorded(tmp_path: Pa
             cpu = each.phases_cpu_seconds
             assert cpu is not None
             assert (cpu.partition or 0) + (cpu.exchange or 0) + (cpu.join or 0) == pytest.approx(each.cpu_seconds)
+
+
+def fail_the_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[int] = Counter()
+
+    def measure_link(rounds: int, *, keep_timelines: bool = True) -> list[TransferTotals]:
+        rank = worker.current_plugin().launch_state.rank
+        calls[rank] += 1
+        if calls[rank] > 2:  # the one round that does not count, and one attempt
+            raise RuntimeError("the link broke")
+        flight = s.TransferSeconds(left=1e3, right=0.0, union=1e3)
+        return [TransferTotals(s.FrameCounts(left=1000, right=0), flight, {})] * rounds
+
+    monkeypatch.setattr(worker, "measure_link", measure_link)
+
+
+def fail_the_merges_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure_fixed_costs() -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(worker, "measure_fixed_costs", measure_fixed_costs)
+
+
+@pytest.mark.parametrize("fail", [fail_the_second_attempt, fail_the_merges_of_one_row])
+def test_what_was_measured_at_the_end_of_a_launch_is_kept_if_the_next_step_fails(
+    fail: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch)
+    with fake_cluster(), pytest.raises(RunFailed):
+        merge_bench.run(chunk=1000, iterations=2, workers=2, link_rounds=6, results=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    (launch,) = read_campaign(folder).launches
+    assert launch.link is not None
+    assert len(launch.link.rounds) >= 6
+    if fail is fail_the_merges_of_one_row:
+        assert launch.memory is not None
+        assert all(each.peak_bytes and each.copy_seconds for each in launch.memory.workers)

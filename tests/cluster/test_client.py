@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -188,3 +189,12 @@ def test_a_scheduler_file_that_is_being_written_is_waited_for(tmp_path: Path, mu
     threading.Timer(0.3, lambda: file.write_text(json.dumps({"address": mute}))).start()
     with pytest.raises((OSError, TimeoutError)):
         scheduler_client.open_client(None, file, seconds=2.0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_dasks_configuration_is_looked_for_without_a_home() -> None:
+    program = "import os; from merge_bench.cluster.scheduler_client import dask_requires_encryption as ask"
+    code = f"{program}; os.setuid(54321); print(ask())"
+    kept = {name: text for name, text in os.environ.items() if name != "HOME" and not name.startswith("DASK_")}
+    ended = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr

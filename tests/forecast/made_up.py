@@ -50,7 +50,8 @@ class Setup:
     launches: int = 3
     iterations: int = 5
     config: str = "tuned"
-    engine: str = "polars"
+    engine: str = ""
+    """By default Polars, or cuDF with a GPU."""
     gpu: str | None = None
     plan: tuple[tuple[str, Any], ...] = ()
     uneven: float = 1.0
@@ -161,7 +162,7 @@ def write(results: Path, cluster: Cluster, *setups: Setup, seed: int = 1) -> Pat
             "iterations": each.iterations,
             "warmup": 0,
             "launches": each.launches,
-            "engine": each.engine,
+            "engine": each.engine or ("cudf" if each.gpu else "polars"),
             "exchange": "ucx",
             "verify": "every",
             **dict(each.plan),

@@ -26,9 +26,17 @@ from merge_bench.forecast.fit import (
     resampled_interval,
     spread_between_launches,
 )
-from merge_bench.forecast.gather import IterationSample, MeasuredRun, MergeShape, gather_measurements
+from merge_bench.forecast.gather import (
+    IterationSample,
+    MeasuredRun,
+    MergeShape,
+    cores_of_fullest_host,
+    gather_measurements,
+)
 from merge_bench.forecast.model import CORES, JOIN, NIC, PARTITION
+from merge_bench.host.description import Hardware
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.schema import Worker
 from merge_bench.units import format_rate
 from tests.forecast.made_up import Cluster, Setup, simulate, write, write_probe
 from tests.helpers.documents import plain
@@ -291,8 +299,25 @@ def test_cores_that_were_not_recorded_are_not_divided(tmp_path: Path) -> None:
     document = forecast(folder, workers=8)
     assert parameters(document)["host_cores"]["value"] is None
     assert any("does not record the cores" in note for note in document["notes"])
-    with pytest.raises(UsageError, match="it does not record the cores of its hosts"):
+    with pytest.raises(UsageError, match="a RESULT does not record the cores of its hosts"):
         forecast(folder, workers=8, what_if=["cores=4"])
+
+
+def test_an_engine_on_cpus_shares_the_cores_of_a_machine_with_gpus(tmp_path: Path) -> None:
+    folder = write(tmp_path, CROWDED, Setup((2,), gpu="NVIDIA H200", engine="native"))
+    assert parameters(forecast(folder, workers=8))["host_cores"]["value"] == 2
+    on_gpu = write(tmp_path / "gpu", CROWDED, Setup((2,), gpu="NVIDIA H200"))
+    assert parameters(forecast(on_gpu, workers=8))["host_cores"]["value"] is None
+
+
+def test_of_hosts_with_unequal_workers_the_one_counts_where_a_worker_has_the_fewest_cores() -> None:
+    def workers(host: str, count: int, cores: int) -> list[Worker]:
+        hardware = Hardware(affinity=f"0-{cores - 1}")
+        return [Worker(rank=0, host=host, pid=1, name="", hardware=hardware) for _ in range(count)]
+
+    assert cores_of_fullest_host(workers("node1", 8, 16) + workers("node2", 2, 4)) == 16
+    assert cores_of_fullest_host(workers("node1", 8, 16) + workers("node2", 2, 2)) == 8
+    assert cores_of_fullest_host(workers("node1", 2, 4) + workers("node2", 2, 2)) == 2
 
 
 def test_of_hosts_with_different_cores_the_fewest_are_taken_and_named(tmp_path: Path) -> None:
@@ -323,10 +348,10 @@ def test_an_interval_is_wider_where_launches_differ_and_never_narrower_than_the_
 
 
 def test_the_error_of_links_is_taken_where_links_take_the_time() -> None:
-    assert model_error({NIC: 1.0}, NIC) == LINK_ERROR
-    assert model_error({JOIN: 2.0, PARTITION: 1.0}, JOIN) == pytest.approx(HOST_ERROR)
-    assert model_error({JOIN: 2.0, PARTITION: 1.0}, CORES) == pytest.approx(SHARED_CORES_ERROR)
-    assert LINK_ERROR < model_error({JOIN: 1.0, NIC: 1.0}, JOIN) < HOST_ERROR < SHARED_CORES_ERROR
+    assert model_error({NIC: 1.0}, 1) == LINK_ERROR
+    assert model_error({JOIN: 2.0, PARTITION: 1.0}, 1) == pytest.approx(HOST_ERROR)
+    assert model_error({JOIN: 2.0, PARTITION: 1.0}, 2) == pytest.approx(SHARED_CORES_ERROR)
+    assert LINK_ERROR < model_error({JOIN: 1.0, NIC: 1.0}, 1) < HOST_ERROR < SHARED_CORES_ERROR
 
 
 @pytest.mark.parametrize("workers", [4, 8])

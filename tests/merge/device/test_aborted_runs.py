@@ -112,7 +112,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     waiting for it; ``in flight``: it had begun a copy that takes longer.
 
     Gives how many bytes were overwritten of the buffers that rank 0 then filled, whether they are where the aborted
-    ones were, the bytes that are never freed, and the seconds that the release took.
+    ones were, and the bytes that are never freed.
     """
     buffers = Buffers(kind)
     exchange.transfer({1 - exchange.rank: buffers.take(size)}, {1 - exchange.rank: buffers.take(size)})
@@ -126,9 +126,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     be_aborted(exchange, {}, {1: room})
     del room
     (folder / "aborted").touch()
-    began = time.monotonic()
     worker.release_launch(plugin)
-    seconds = time.monotonic() - began
     again = [buffers.take(size) for _ in range(3)]
     for each in again:
         buffers.write(each, NEW)
@@ -136,7 +134,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     wait_for(folder / "gone")
     time.sleep(1.0)  # a copy that is still going on
     overwritten = sum(int(np.count_nonzero(buffers.read(each) != NEW)) for each in again)
-    return overwritten, address in map(buffers.address, again), plugin.kept_bytes, seconds
+    return overwritten, address in map(buffers.address, again), plugin.kept_bytes
 
 
 @pytest.mark.parametrize(
@@ -147,10 +145,9 @@ def test_no_peer_writes_into_device_memory_of_the_next_run(driver: dict[str, str
     with ranks(2, {**driver, **slow}) as made:
         found, other = made.everyone(abort_while_receiving, 2, "device", 4 * MIB, when, tmp_path, setup=memory.bind)
     assert other == "gone"
-    overwritten, again, kept, seconds = found
+    overwritten, again, kept = found
     assert overwritten == 0
     assert (again, kept) == ((False, 4 * MIB) if when == "late" else (True, 0))  # nothing is kept without need
-    assert seconds < (8 if when == "late" else 3)
 
 
 @pytest.mark.parametrize("when", [pytest.param("at once", marks=pytest.mark.soak), "late"])
@@ -158,7 +155,7 @@ def test_no_peer_writes_into_host_memory_of_the_next_run(driver: dict[str, str],
     with ranks(2, {**driver, "UCX_RNDV_SCHEME": "put_zcopy"}) as made:
         found, other = made.everyone(abort_while_receiving, 2, "host", 40 * MIB, when, tmp_path, setup=memory.bind)
     assert other == "gone"
-    overwritten, again, kept, _ = found
+    overwritten, again, kept = found
     assert overwritten == 0
     assert (again, kept) == ((False, 40 * MIB) if when == "late" else (True, 0))
 
