@@ -140,9 +140,9 @@ PARTS = {
 }
 
 
-def turns_of(target: Target) -> float:
-    """How many workers of a target take turns on a core."""
-    return WorkerCores.share(machine_cores() / target.hosts, target.per_host).turns
+def turns_on_a_core(hosts: int, per_host: int, cores: int) -> float:
+    """How many workers take turns on a core, where the hosts share the `cores` of this machine."""
+    return WorkerCores.share(cores / hosts, per_host).turns
 
 
 def machine_cores() -> int:
@@ -238,7 +238,9 @@ def _measure_all(
                     **_named(target),
                     "limit": forecast["limit"],
                     "launch_spread": forecast_document.launch_spread,
-                    "model_error": model_error(forecast["parts_seconds"], turns_of(target)),
+                    "model_error": model_error(
+                        forecast["parts_seconds"], turns_on_a_core(target.hosts, target.per_host, machine_cores())
+                    ),
                     "launch_walls": launch_walls(measured.campaign),
                     "compared": compare(forecast, measured.document, at_once=target.at_once),
                 }

@@ -179,7 +179,7 @@ def _bottlenecks_of_ranks(
                 " ranks on average",
             )
     late = diagnostics.straggling_rank(workers)
-    if late is not None and (cost := late.excess / wall_seconds) >= diagnostics.GAIN:
+    if late is not None and (cost := late.cost / wall_seconds) >= diagnostics.GAIN:
         yield Bottleneck(
             what="straggler",
             share=cost,

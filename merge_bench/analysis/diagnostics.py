@@ -81,14 +81,14 @@ class RankOverload:
 class Straggler:
     """The rank that delays the other ranks most: it takes ``seconds`` for ``phase``, where their median is ``others``.
 
-    ``excess``: the seconds that all would save, were it as fast as the slowest other rank, over all phases.
+    ``cost``: the seconds that all would save, were it as fast as the slowest other rank, over all phases.
     """
 
     rank: int
     phase: str
     seconds: float
     others: float
-    excess: float
+    cost: float
 
     @property
     def slowdown_factor(self) -> float:
@@ -182,7 +182,7 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
     )
     ends = {rank: own.exchange_end_seconds for rank, own in phase_seconds_by_rank.items()}
     exchanged, last_ends = medians_of_other_ranks(ends), greatest_of_other_ranks(ends)
-    stragglers: list[Straggler] = []
+    late: list[tuple[float, Straggler]] = []
     costs: dict[int, float] = dict.fromkeys(phase_seconds_by_rank, 0.0)
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in phase_seconds_by_rank.items()}
@@ -195,9 +195,11 @@ def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> S
             hidden = phase_seconds_by_rank[rank].join_overlap if phase == "join" else 0.0
             costs[rank] += max(0.0, cost - hidden)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
-                stragglers.append(Straggler(rank, phase, seconds, middle, excess))
-    slowest = max(stragglers, key=lambda each: (each.excess, -each.rank), default=None)
-    return None if slowest is None else replace(slowest, excess=costs[slowest.rank])
+                late.append((excess, Straggler(rank, phase, seconds, middle, cost=0.0)))
+    if not late:
+        return None
+    _, latest = max(late, key=lambda each: (each[0], -each[1].rank))
+    return replace(latest, cost=costs[latest.rank])
 
 
 def find_slow_link(pair_rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:

@@ -94,8 +94,8 @@ def measure_launch(session: Session) -> None:
     ends = session.workers.run_on_all_workers(worker.report_memory)
     try:
         if plan.link_rounds and not plan.device_memory:
-            session.workers.run_on_all_workers(worker.measure_fixed_costs)
-            ends = session.workers.run_on_all_workers(worker.report_memory)
+            costs = session.workers.run_on_all_workers(worker.measure_fixed_costs)
+            ends = [replace(end, one_row_merge_seconds=cost) for end, cost in zip(ends, costs, strict=True)]
         recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     finally:
         session.writer.write(MemoryLine(launch=session.launch, workers=ends))

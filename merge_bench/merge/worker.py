@@ -77,7 +77,6 @@ class LaunchState:
     exchange: Exchange | None = None
     copied: CopyMeasurement | None = None
     first_rows: tuple[Frame, Frame] | None = None  # a copy of the first row of each frame, for `measure_fixed_costs`
-    one_row_merge_seconds: list[float] = field(default_factory=list)
     timelines: TimelineKeeper | None = None
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
@@ -548,8 +547,8 @@ def measure_copy_speed() -> None:
         plugin.launch_state.copied = engine.measure_copy_speed(plugin.exchange.barrier)
 
 
-def measure_fixed_costs() -> None:
-    """Measure the seconds of merges of one row of each frame per worker. The chunks and the last result are lost.
+def measure_fixed_costs() -> list[float]:
+    """Return the seconds of merges of one row of each frame per worker. The chunks and the last result are lost.
 
     Engine, buckets and connections stay as they are, so this is the time that a merge takes whatever its rows.
     """
@@ -563,7 +562,7 @@ def measure_fixed_costs() -> None:
         seconds = [merger.merge().worker.seconds for _ in range(ONE_ROW_WARMUPS + ONE_ROW_MERGES)]
     finally:
         gc.enable()
-    state.one_row_merge_seconds = seconds[ONE_ROW_WARMUPS:]
+    return seconds[ONE_ROW_WARMUPS:]
 
 
 def report_memory() -> WorkerMemory:
@@ -578,7 +577,6 @@ def report_memory() -> WorkerMemory:
         input_bytes=state.input_bytes,
         copied_bytes=copied.bytes if copied else None,
         copy_seconds=list(copied.seconds) if copied else [],
-        one_row_merge_seconds=state.one_row_merge_seconds,
         exchange_statistics=state.exchange.statistics() if state.exchange else {},
     )
 

@@ -126,7 +126,7 @@ def test_a_rank_holds_the_others_up_by_what_it_ends_later() -> None:
     late = WorkerPhaseSeconds(40, 30, 20)
     found = diagnostics.find_straggler({0: late, 1: late, 2: WorkerPhaseSeconds(5, 75, 20), 3: late})
     assert found is not None
-    assert (found.rank, found.phase, found.seconds, found.excess) == (2, "exchange", 75, 10)
+    assert (found.rank, found.phase, found.seconds, found.cost) == (2, "exchange", 75, 10)
 
 
 def test_a_rank_costs_what_it_takes_longer_than_the_slowest_of_the_others() -> None:
@@ -134,8 +134,8 @@ def test_a_rank_costs_what_it_takes_longer_than_the_slowest_of_the_others() -> N
     slow = WorkerPhaseSeconds(partition=2.0, exchange=1.0, join=1.0)
     found = diagnostics.find_straggler({0: EVEN, 1: EVEN, 2: slow, 3: slow})
     assert found is not None
-    assert (found.phase, found.seconds, found.others, found.excess) == ("partition", 2.0, 1.0, 0.0)
+    assert (found.phase, found.seconds, found.others, found.cost) == ("partition", 2.0, 1.0, 0.0)
     slower = WorkerPhaseSeconds(partition=2.5, exchange=1.0, join=1.0)
     found = diagnostics.find_straggler({0: EVEN, 1: EVEN, 2: slow, 3: slower})
     assert found is not None
-    assert (found.rank, found.excess) == (3, 0.5)
+    assert (found.rank, found.cost) == (3, 0.5)

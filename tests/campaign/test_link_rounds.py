@@ -103,7 +103,7 @@ def fail_the_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail_the_merges_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure_fixed_costs() -> None:
+    def measure_fixed_costs() -> list[float]:
         raise RuntimeError("no more")
 
     monkeypatch.setattr(worker, "measure_fixed_costs", measure_fixed_costs)

@@ -25,12 +25,12 @@ from benchmarks.predict_validation import (
     rows_of,
     spread_of_launches,
     table,
+    turns_on_a_core,
     validate,
     walls_inside,
 )
 from merge_bench.errors import UsageError
 from merge_bench.forecast.fit import HOST_ERROR, LINK_ERROR, SHARED_CORES_ERROR
-from merge_bench.forecast.model import CORES
 from tests.helpers.benchmark_commands import refusal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +177,8 @@ def test_the_errors_that_intervals_are_made_with_are_not_below_those_of_the_stor
     one_host, links = stored(ONE_HOST), stored(LINKS)
     by_sharing: dict[bool, list[Any]] = {False: [], True: []}
     for target in one_host["targets"]:
-        by_sharing[target["limit"] == CORES].append(target)
+        turns = turns_on_a_core(target["hosts"], target["per_host"], one_host["hardware"]["cores"])
+        by_sharing[turns > 1].append(target)
     for result, targets, error_used in (
         (one_host, by_sharing[False], HOST_ERROR),
         (one_host, by_sharing[True], SHARED_CORES_ERROR),
