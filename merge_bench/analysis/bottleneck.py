@@ -3,7 +3,7 @@
 The first that applies, in this order:
 
 1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
-   ``host``: a worker did not have its core while it computed, by its processor time (`diagnostics.find_core_loss`).
+   ``host``: a worker did not have its core while it computed, by its processor time (`core_loss.find_core_loss`).
    ``busy-host``: other processes kept the cores busy as most launches began, or as one did in which one rank is slow.
 2. ``fixed-costs``: a merge of one row per worker takes at least `MOSTLY` of the wall-clock time, in the same launch.
 3. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
@@ -29,6 +29,7 @@ import msgspec
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
+from merge_bench.analysis.core_loss import CoreLoss, find_core_loss
 from merge_bench.analysis.documents import Bottleneck, Limit, LinkUtilization, MemoryCopyRates
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
@@ -73,7 +74,7 @@ def find_bottleneck(
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.cores_text}")
     loads = diagnostics.busy_host_load_by_launch(launches)
     busy = max(loads.values(), key=lambda load: load.busy, default=None)
-    loss = diagnostics.find_core_loss(run.plan, launches)
+    loss = find_core_loss(run.plan, launches)
     if loss is not None:
         return _bottleneck_of_host(loss, workers, busy)
     limit = _fixed_cost_bottleneck(launches, wall) or max(
@@ -99,9 +100,7 @@ def find_bottleneck(
     return msgspec.structs.replace(limit, because=f"{few}; {limit.because}") if few and not even else limit
 
 
-def _bottleneck_of_host(
-    loss: diagnostics.CoreLoss, workers: Sequence[WorkerFigures], busy: HostLoad | None
-) -> Bottleneck:
+def _bottleneck_of_host(loss: CoreLoss, workers: Sequence[WorkerFigures], busy: HostLoad | None) -> Bottleneck:
     """The host as the limit, because workers did not have their cores; `busy`: the load as launches began, if any."""
     hosts, ranks = {worker.rank: worker.host for worker in workers}, loss.ranks
     shares = [f"rank {rank} ({hosts.get(rank, '?')}) had {loss.shares[rank]:.2f}" for rank in ranks[:MOST_NAMED]]

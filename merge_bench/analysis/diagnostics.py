@@ -25,7 +25,6 @@ from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
-from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.units import count_with_noun, format_rate, format_seconds, plural_noun
 
@@ -440,41 +439,6 @@ def launches_with_undisturbed_limit(launches: Sequence[Launch]) -> list[Launch]:
     """The launches with a link limit that no exchange of theirs exceeds by more than noise."""
     ratios = ((launch, aggregate.exchange_above_limit(launch)) for launch in launches if launch.link is not None)
     return [launch for launch, ratio in ratios if ratio is None or ratio <= aggregate.EXCEEDED]
-
-
-@dataclass(frozen=True)
-class CoreLoss:
-    """How much of their cores the workers had in the timed iterations, where one of them had too little.
-
-    `shares`: of each rank, its processor seconds ÷ seconds of partition and join, over all iterations. `least`: the
-    share of the rank with least in an iteration, `cost`: the share of the wall-clock time that this cost at least; both
-    are medians.
-    """
-
-    shares: Mapping[int, float]
-    least: float
-    cost: float
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks that had too little of their cores over all iterations, the one with least first."""
-        few = [rank for rank, share in self.shares.items() if share < aggregate.LEAST_CORE_SHARE]
-        return sorted(few, key=lambda rank: (self.shares[rank], rank))
-
-
-def find_core_loss(plan: RecordedPlan, launches: Sequence[Launch]) -> CoreLoss | None:
-    """How much of their cores the workers had; None if each had `aggregate.LEAST_CORE_SHARE` in most iterations.
-
-    Only if that costs at least `GAIN` of the wall-clock time. Not of engines on GPUs, whose workers wait for these, and
-    not with a runtime filter, with which workers wait for each other as they partition.
-    """
-    if plan.runtime_filter or any(each.device_memory for each in engine_descriptions() if each.name == plan.engine):
-        return None
-    least = aggregate.run_median(launches, aggregate.least_core_share)
-    cost = aggregate.run_median(launches, aggregate.off_core_cost)
-    if least is None or cost is None or least >= aggregate.LEAST_CORE_SHARE or cost < GAIN:
-        return None
-    return CoreLoss(aggregate.core_shares(launches), least, cost)
 
 
 def _rank_warnings(

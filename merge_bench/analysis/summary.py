@@ -12,7 +12,8 @@ import msgspec
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
 from merge_bench.analysis.aggregate import VerificationState, verification_state
 from merge_bench.analysis.compare import Metric, metrics_of_command
-from merge_bench.analysis.diagnostics import find_core_loss, first_core_shortage, launches_with_undisturbed_limit
+from merge_bench.analysis.core_loss import find_core_loss
+from merge_bench.analysis.diagnostics import first_core_shortage, launches_with_undisturbed_limit
 from merge_bench.analysis.energy import merge_energy
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.records.campaign import Campaign, Launch, Run

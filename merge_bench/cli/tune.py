@@ -97,9 +97,10 @@ def tune(
     """
     from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import next_step_after_tuning
-    from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import tuning_result_of
     from merge_bench.tune.space import read_tuning_space
+    from merge_bench.tune.tune_campaign import run_tuning
+    from merge_bench.tune.tuned_config import write_tuned_config
     from merge_bench.tune.tuning_plan import make_tuning_task, seconds_to_decide_candidates
     from merge_bench.tune.view import draw_tuning_charts, print_tuning_result
     from merge_bench.view.plot.draw import check_plot_files
@@ -120,9 +121,7 @@ def tune(
         if status == 0:
             text = read_regular_file(find_config_file(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
-                campaigns.write_tuned_config(
-                    campaign, read_tuning_space(SPACE), text, sizes, tune_options.metric, output
-                )
+                write_tuned_config(campaign, read_tuning_space(SPACE), text, sizes, tune_options.metric, output)
             except KeyError:
                 raise RunFailed(f"{output} was not written: the service has another tuning space") from None
     else:
@@ -133,7 +132,7 @@ def tune(
             _print_tuning_space(task)
             return 0
         with contextlib.closing(make_progress(sys.stderr, quiet=run_options.json)) as progress:
-            campaign, status, problem = campaigns.run_tuning(task, output, progress, common.make_calling_program())
+            campaign, status, problem = run_tuning(task, output, progress, common.make_calling_program())
     result = tuning_result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)

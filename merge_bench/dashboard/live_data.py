@@ -22,7 +22,8 @@ from merge_bench.report.command_sections import command_runs_best_first
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
-from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
+from merge_bench.tune.result import ended_tuning_result_of
+from merge_bench.tune.stage import TuningStage, tuning_stage_of
 from merge_bench.tune.view import write_tuning_outcome
 from merge_bench.units import count_with_noun, format_duration
 from merge_bench.view.content import (

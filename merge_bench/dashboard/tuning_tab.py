@@ -40,8 +40,8 @@ from merge_bench.tune.result import (
     decision_text,
     step_name,
     tuning_result_of,
-    tuning_stage_of,
 )
+from merge_bench.tune.stage import tuning_stage_of
 from merge_bench.tune.view import speed_up_by_step_chart, speed_up_charts_by_phase, undecided_sentences
 from merge_bench.units import count_with_noun
 from merge_bench.view.content import Column, columns_from_rows

@@ -18,7 +18,8 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import TuningBudget, candidate_config_text, candidate_file_name
+from merge_bench.tune.tune_campaign import TuningBudget
+from merge_bench.tune.tuned_config import candidate_config_text, candidate_file_name
 from tests.tune.clusters import (
     OPTIONS,
     PREPARED,

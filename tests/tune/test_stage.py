@@ -11,7 +11,8 @@ import pytest
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.result import OPEN, TuningStage, decision_text, tuning_stage_of
+from merge_bench.tune.result import OPEN, decision_text
+from merge_bench.tune.stage import TuningStage, tuning_stage_of
 from tests.tune.clusters import OPTIONS, Cluster, begin, evaluator_of, search
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"

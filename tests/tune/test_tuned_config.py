@@ -18,7 +18,7 @@ from merge_bench.tune.evaluator import Candidate, SearchOptions
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import tuned_config_text
+from merge_bench.tune.tuned_config import tuned_config_text
 from merge_bench.tune.view import (
     StepEstimate,
     draw_tuning_charts,
