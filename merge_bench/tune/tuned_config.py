@@ -14,10 +14,7 @@ from merge_bench.config.reader import comment_out_assignments
 from merge_bench.errors import RunFailed
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuningStepLine
-from merge_bench.tune.evaluator import (
-    ABLATE,
-    Candidate,
-)
+from merge_bench.tune.evaluator import ABLATE, Candidate
 from merge_bench.tune.result import TuningResult, tuning_result_of
 from merge_bench.tune.space import TuningSpace
 
