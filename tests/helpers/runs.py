@@ -30,9 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 240.0  # seconds: far beyond what a run takes, for a machine that is busy
 SMALL = ("--chunk", "2e4", "--iterations", "2")
 OF_THE_MACHINE = re.compile(
-    r"merge_bench: (warning: busy-host: |\d+ launch(es)? takes? about |about .* left, as )|  → run again .*quiet"
+    r"merge_bench: (warning: busy-host: |\d+ launch(es)? takes? about |about .* left, as |\d+:\d\d:\d\d )"
+    r"|  → run again .*quiet"
 )
-"""Lines on standard error that depend on what else the machine does, as other tests."""
+"""Lines on standard error that depend on how busy or slow the machine is, as the phase after each half minute."""
 ENDLESS = ("--chunk", "2e5", "--iterations", "1_000_000", "--verify", "off")
 
 
