@@ -134,14 +134,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    of_clusters = {path: not CLUSTER_FOLDERS.isdisjoint(path.parents) for path in {item.path for item in items}}
     for item in items:
-        if any(folder in item.path.parents for folder in CLUSTER_FOLDERS):
+        if of_clusters[item.path]:
             item.add_marker("cluster")
     left_out = ("soak", "gpu", "slow", "cluster") if config.getoption("--fast") else ("soak",)
     if not config.getoption("--soak"):
         deselected = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in set(deselected)]
+        gone = set(deselected)
+        items[:] = [item for item in items if item not in gone]
     if "PYTEST_XDIST_WORKER" in os.environ:
         # What takes longest begins first, so that at the end no core waits for one long file.
         clusters = Counter(item.path for item in items if item.get_closest_marker("cluster"))
@@ -157,7 +159,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 HERE = Path(__file__).resolve().parent
-CLUSTER_FOLDERS = tuple(HERE / name for name in ("hosts", "runs", "browser", "soak"))
+CLUSTER_FOLDERS = frozenset(HERE / name for name in ("hosts", "runs", "browser", "soak"))
 """Every test there starts a cluster, or hosts, or a browser beside it."""
 _CLUSTER = re.compile(
     r"-m merge_bench (?!.*--(help|version|dry-run))(run|probe|transports|tune|-)"

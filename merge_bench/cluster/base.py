@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
 
 SCHEDULER_FILE = "scheduler.json"
+START_DASK = (sys.executable, "-P", "-m", "merge_bench.cluster.start_dask")
+FORK = "fork"
+"""The first argument of `start_dask` for several processes in place of one."""
 
 
 class ProcessCommand(NamedTuple):

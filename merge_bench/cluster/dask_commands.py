@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, ProcessCommand
+from merge_bench.cluster.base import SCHEDULER_FILE, START_DASK, ClusterSettings, ProcessCommand
 from merge_bench.config.allowed_transports import (
     REGISTER_NO_MEMORY,
     UCX_PORTS,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
 
 DASK = (sys.executable, "-P", "-m", "dask")
-START_DASK = (sys.executable, "-P", "-m", "merge_bench.cluster.start_dask")
 SCHEDULER = (*START_DASK, "dask_scheduler")
 WORKER = (*START_DASK, "dask_worker")
 PRELOAD = "merge_bench.cluster.preload"

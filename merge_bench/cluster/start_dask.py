@@ -3,26 +3,79 @@
 Not ``dask worker``: that program imports every package that adds a command to it, among them this one and dask-cuda.
 This one leaves out RMM and SciPy on CPUs, Jinja2 where there is no dashboard, and collects no garbage while it imports:
 to import Dask's worker takes 0.32 s of CPU instead of 0.40 (AMD EPYC; Jinja2 not counted).
+
+``start_dask fork PARENT COMMANDS`` imports Dask once for several such processes with one environment, and forks them
+before any of them has a thread or UCX. They become children of the process PARENT, which gets a line with each one's
+number and process number, and the rest of the command line is that of the process started alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import json
+import os
 import sys
+from pathlib import Path
 
+from merge_bench.cluster.base import FORK, START_DASK
+from merge_bench.cluster.supervisor import become_session_of
+from merge_bench.config.files import open_without_links
 from merge_bench.config.installation import block_imports
+
+_ARGUMENTS_START, _ARGUMENTS_END = 48, 49
+"""Fields of /proc/PID/stat, counted from 1: the memory that /proc/PID/cmdline shows."""
 
 
 def main() -> None:
     """Run the program of `distributed.cli` that the first argument names, with the arguments after it."""
     gc.disable()
-    block_imports("rmm", "scipy", *(["jinja2"] if "--no-dashboard" in sys.argv else []))
+    options = " ".join(sys.argv)
+    block_imports("rmm", "scipy", *(["jinja2"] if "--no-dashboard" in options else []))
+    if sys.argv[1] == FORK and not _fork_processes(int(sys.argv[2]), json.loads(sys.argv[3])):
+        return
     if sys.argv.pop(1) == "dask_scheduler":
         from distributed.cli.dask_scheduler import main as run
     else:
         from distributed.cli.dask_worker import main as run
     gc.enable()
     run()
+
+
+def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> bool:
+    """Fork a process for each command line and log; returns True in each of these, with `sys.argv` set, else False."""
+    import distributed.cli.dask_scheduler
+    import distributed.cli.dask_worker  # noqa: F401
+
+    for number, (argv, log) in enumerate(commands):
+        between = os.fork()
+        if between:
+            os.waitpid(between, 0)
+            continue
+        between = os.getpid()
+        if pid := os.fork():
+            os.write(1, f"{number} {pid}\n".encode())
+            os._exit(0)
+        become_session_of(parent_pid, between)
+        with open(log, "ab", opener=open_without_links) as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        _show_command_line([*START_DASK, *argv])
+        sys.argv[1:] = argv
+        return True
+    return False
+
+
+def _show_command_line(words: list[str]) -> None:
+    """Have the kernel show these words as this process's command line, which was longer.
+
+    Where the last byte is not zero it shows the text up to the first zero, as for setproctitle(3).
+    """
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third on
+    start, end = (int(fields[place - 3]) for place in (_ARGUMENTS_START, _ARGUMENTS_END))
+    text = " ".join(words).encode()
+    if start and len(text) + 2 <= end - start:
+        ctypes.memmove(start, text.ljust(end - start - 1, b"\0") + b" ", end - start)
 
 
 if __name__ == "__main__":

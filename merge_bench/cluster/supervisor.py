@@ -36,14 +36,41 @@ CLOCK_BYTES = 8
 TAIL_LINES = 15
 TAIL_BYTES = 16384
 _POLL_SECONDS = 0.02
+_FORK_SECONDS = 0.001
 _TRACKER = b"multiprocessing.resource_tracker"
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and exec only the call itself is safe
 
 
 def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when its parent process, or the parent's starting thread, ends."""
     _prctl(_PR_SET_PDEATHSIG, death_signal)
+
+
+@contextlib.contextmanager
+def adopt_orphans() -> Iterator[None]:
+    """Become the parent of a descendant of this process whose parent ends inside the block."""
+    before = ctypes.c_int()
+    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+
+
+def become_session_of(parent_pid: int, forking_pid: int) -> None:
+    """Make this process, which was forked by `forking_pid`, the child of `parent_pid` with a session of its own.
+
+    `parent_pid` is in a block of `adopt_orphans`, and `forking_pid` ends at once. This process ends when the parent
+    does, and here if it got another one.
+    """
+    while os.getppid() == forking_pid:
+        time.sleep(_FORK_SECONDS)
+    die_with_parent()
+    if os.getppid() != parent_pid:
+        os._exit(1)
+    os.setsid()
 
 
 class ChildProcess:
@@ -76,7 +103,7 @@ class ChildProcess:
             written: int | IO[bytes] = (
                 log if isinstance(log, int) else opened.enter_context(open(log, "ab", opener=open_without_links))
             )
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] | _AdoptedProcess = subprocess.Popen(
                 argv,
                 env={name: value for name, value in environment.items() if name not in TOKENS},
                 cwd=cwd,
@@ -87,6 +114,13 @@ class ChildProcess:
                 preexec_fn=_make_child_setup_function(death_signal, cores, clock),
             )
         self.pid = self._process.pid
+
+    @classmethod
+    def adopted(cls, pid: int) -> ChildProcess:
+        """Return the child with this process number, which called `become_session_of`; it has no pipes."""
+        child = cls.__new__(cls)
+        child._process, child.pid = _AdoptedProcess(pid), pid
+        return child
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -150,6 +184,36 @@ class ChildProcess:
         Raises `subprocess.TimeoutExpired` after `seconds`; None: no limit.
         """
         return self._process.wait(seconds)
+
+
+class _AdoptedProcess:
+    """What `ChildProcess` uses of `subprocess.Popen`, for a child that another process forked."""
+
+    stdin = stdout = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Reap the process if it has ended; its exit status, 0 if somebody else reaped it, None while it runs."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process, reap it, and return its exit status, as of `subprocess.Popen.wait`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if timeout is not None and deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(_FORK_SECONDS)
+        return status
 
 
 def end_child_processes(children: Collection[ChildProcess], seconds: float | None = None) -> list[ChildProcess]:

@@ -15,12 +15,20 @@ from tests.helpers.runs import ROOT, SMALL, command
 
 # Read by every Python that finds it on its path; worker-1 alone then believes that its UCX is another.
 ANOTHER = """
+import builtins
 import sys
 
-if "worker-1" in sys.orig_argv:
-    import ucxx
+load = builtins.__import__
 
-    ucxx.get_ucx_version = lambda: (1, 99, 7)
+
+def load_another(name, *context, **more):
+    module = load(name, *context, **more)
+    if name == "ucxx" and "worker-1" in sys.argv:
+        module.get_ucx_version = lambda: (1, 99, 7)
+    return module
+
+
+builtins.__import__ = load_another
 """
 
 

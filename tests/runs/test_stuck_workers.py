@@ -12,10 +12,28 @@ pytestmark = pytest.mark.cluster
 
 NEVER_OPENS = """
 import sys, time
+from importlib.util import find_spec
 
-if any("dask_worker" in word for word in sys.orig_argv) and "worker-1" in sys.orig_argv:
-    from merge_bench.merge.exchange.ucx import UcxExchange
-    UcxExchange.__init__ = lambda self, *arguments, **named: time.sleep(600)
+NAME = "merge_bench.merge.exchange.ucx"
+
+
+class Sabotage:
+    def find_spec(self, name, path=None, target=None):
+        if name != NAME or "worker-1" not in sys.argv:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(NAME)
+        load = spec.loader.exec_module
+
+        def load_and_change(module):
+            load(module)
+            module.UcxExchange.__init__ = lambda self, *arguments, **named: time.sleep(600)
+
+        spec.loader.exec_module = load_and_change
+        return spec
+
+
+sys.meta_path.insert(0, Sabotage())
 """
 
 

@@ -18,6 +18,7 @@ from merge_bench.cluster.base import (
     ProcessCommand,
     SchedulerAccess,
 )
+from merge_bench.cluster.forked_processes import ForkedProcesses
 from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_log_tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
 from merge_bench.config.installation import python_path_variables
@@ -41,7 +42,9 @@ class LocalLauncher(Launcher):
     name = "local"
 
     def __init__(self) -> None:
-        self._started: dict[str, tuple[ChildProcess, str, Path]] = {}  # with its host and its log, by role
+        self._places: dict[str, tuple[str, Path]] = {}  # host and log, by role
+        self._started: dict[str, ChildProcess] = {}
+        self._forking: ForkedProcesses | None = None
 
     def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
         return self._process_commands(plan, settings, "SCRATCH")
@@ -59,15 +62,20 @@ class LocalLauncher(Launcher):
             commands = self._process_commands(plan, settings, str(self.scratch))
         except LookupError as error:
             raise LaunchFailed(str(error)) from error
-        for command in commands:
-            log = log_folder / f"{log_prefix}{command.role}.log"
+        logs = [log_folder / f"{log_prefix}{command.role}.log" for command in commands]
+        self._places = {command.role: (command.host, log) for command, log in zip(commands, logs, strict=True)}
+        if ForkedProcesses.can_start(commands):
             with signals.defer_interruption():
-                child = ChildProcess(command.argv, environment={**base, **command.environment}, log=log)
-                self._started[command.role] = child, command.host, log
+                self._forking = ForkedProcesses(commands, logs, base)
+        else:
+            for command, log in zip(commands, logs, strict=True):
+                with signals.defer_interruption():
+                    child = ChildProcess(command.argv, environment={**base, **command.environment}, log=log)
+                    self._started[command.role] = child
         return access
 
     def hosts_by_process_role(self) -> Mapping[str, str]:
-        return {role: host for role, (_, host, _) in self._started.items()}
+        return {role: host for role, (host, _) in self._places.items()}
 
     def host_warnings(self, settings: ClusterSettings) -> list[WarningMessage]:
         """Return a warning if an interface was named, but UCX may use shared memory, which it prefers."""
@@ -82,24 +90,39 @@ class LocalLauncher(Launcher):
         return [WarningMessage(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def ended_processes(self) -> list[EndedProcess]:
+        self._take_forked()
+        ended = [
+            (role, child.pid, status) for role, child in self._started.items() if (status := child.poll()) is not None
+        ]
+        if self._forking is not None and (status := self._forking.status) is not None:
+            ended += [(role, self._forking.pid, status) for role in self._places if role not in self._started]
         return [
-            EndedProcess(role, host, child.pid, status, read_log_tail(log))
-            for role, (child, host, log) in self._started.items()
-            if (status := child.poll()) is not None
+            EndedProcess(role, self._places[role][0], pid, status, self.read_log_tail(role))
+            for role, pid, status in ended
         ]
 
     def read_log_tail(self, role: str) -> str:
-        return read_log_tail(self._started[role][2]) if role in self._started else ""
+        return read_log_tail(self._places[role][1]) if role in self._places else ""
 
     def stop_processes(self) -> None:
         """End every process and its children, and remove the scratch folder.
 
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
         """
-        for child in end_child_processes([child for child, _, _ in self._started.values()], STOP_SECONDS):
+        if self._forking is not None:
+            self._started |= self._forking.end()
+            self._forking = None
+        for child in end_child_processes(self._started.values(), STOP_SECONDS):
             print_message(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
         super().stop_processes()
+
+    def _take_forked(self) -> None:
+        """Take over the processes that were forked, once all are there."""
+        if self._forking is not None and self._forking.status == 0:
+            with signals.defer_interruption():
+                self._started |= self._forking.end()
+                self._forking = None
 
     def _process_commands(self, plan: Plan, settings: ClusterSettings, scratch_folder: str) -> list[ProcessCommand]:
         from merge_bench.cluster import dask_commands

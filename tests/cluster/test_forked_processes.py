@@ -1,0 +1,99 @@
+"""Processes that one process forks: children of this process, named as if started alone, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from merge_bench.cluster.base import START_DASK, ProcessCommand
+from merge_bench.cluster.forked_processes import ForkedProcesses
+from merge_bench.cluster.supervisor import end_child_processes
+from tests.helpers.runs import ROOT
+
+pytestmark = pytest.mark.cluster
+LIMIT = 60.0
+
+
+def commands(scheduler_file: Path, variables: Mapping[str, str] | None = None) -> list[ProcessCommand]:
+    found = ("--scheduler-file", str(scheduler_file), "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+    scheduler = (*START_DASK, "dask_scheduler", *found, "--host", "127.0.0.1", "--port", "0")
+    worker = (*START_DASK, "dask_worker", *found, "--host", "127.0.0.1", "--name", "a-name", "--no-nanny")
+    argvs = {"scheduler": scheduler, "worker-0": worker}
+    return [ProcessCommand(role, "here", argv, variables or {}) for role, argv in argvs.items()]
+
+
+def forked(tmp_path: Path, site: str = "") -> ForkedProcesses:
+    (tmp_path / "sitecustomize.py").write_text(site)
+    logs = [tmp_path / "scheduler.log", tmp_path / "worker.log"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    return ForkedProcesses(commands(tmp_path / "scheduler.json"), logs, environment)
+
+
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def descendants() -> set[int]:
+    return {each.pid for each in psutil.Process().children(recursive=True)}
+
+
+def test_each_is_a_child_with_a_session_a_log_and_a_command_line_of_its_own(tmp_path: Path) -> None:
+    before = descendants()
+    processes = forked(tmp_path)
+    wait_until(lambda: processes.status is not None, "all forked")
+    status, children = processes.status, processes.end()
+    try:
+        assert status == 0
+        assert list(children) == ["scheduler", "worker-0"]
+        for command, child in zip(commands(tmp_path / "scheduler.json"), children.values(), strict=True):
+            process = psutil.Process(child.pid)
+            assert process.ppid() == os.getpid()
+            assert os.getsid(child.pid) == child.pid
+            wait_until(lambda: " ".join(command.argv) == " ".join(process.cmdline()).strip(), "its command line")  # noqa: B023
+        log = tmp_path / "worker.log"
+        wait_until(lambda: "Registered to" in log.read_text(), "a worker at the scheduler")
+        assert "Registered to" not in (tmp_path / "scheduler.log").read_text()
+        os.kill(children["worker-0"].pid, signal.SIGTERM)
+        assert children["worker-0"].wait(LIMIT) is not None
+        assert children["scheduler"].poll() is None
+    finally:
+        assert end_child_processes(children.values(), LIMIT) == []
+    assert children["scheduler"].poll() == -signal.SIGKILL
+    assert descendants() <= before
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.3, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5])
+def test_whenever_it_ends_nothing_is_left(tmp_path: Path, moment: float) -> None:
+    before = descendants()
+    processes = forked(tmp_path)
+    time.sleep(moment)
+    end_child_processes(processes.end().values(), LIMIT)
+    wait_until(lambda: descendants() <= before, "nothing left")
+
+
+def test_a_process_that_cannot_import_dask_is_reported_with_what_it_wrote(tmp_path: Path) -> None:
+    processes = forked(tmp_path, "import sys; sys.modules['distributed'] = None")
+    wait_until(lambda: processes.status is not None, "its end")
+    assert processes.status == 1
+    assert processes.end() == {}
+    assert "ModuleNotFoundError" in (tmp_path / "scheduler.log").read_text()
+
+
+def test_processes_that_differ_in_more_than_their_arguments_are_not_forked(tmp_path: Path) -> None:
+    first, second = commands(tmp_path / "file")
+    assert ForkedProcesses.can_start([first, second])
+    assert not ForkedProcesses.can_start([first, second._replace(environment={"A": "1"})])
+    assert not ForkedProcesses.can_start([first, second._replace(cores=[0])])
+    assert not ForkedProcesses.can_start(
+        [first, second._replace(argv=(sys.executable, "-m", "dask", "cuda", "worker"))]
+    )
