@@ -4,7 +4,7 @@ Not ``dask worker``: that program imports every package that adds a command to i
 This one leaves out RMM and SciPy on CPUs, Jinja2 where there is no dashboard, and collects no garbage while it imports:
 to import Dask's worker takes 0.32 s of CPU instead of 0.40 (AMD EPYC; Jinja2 not counted).
 
-``start_dask fork PARENT COMMANDS`` imports Dask once for several such processes with one environment, and forks them
+``start_dask fork PARENT COMMAND…`` imports Dask once for several such processes with one environment, and forks them
 before any of them has a thread or UCX. They become children of the process PARENT, which gets a line with each one's
 number and process number, and the rest of the command line is that of the process started alone.
 """
@@ -32,8 +32,8 @@ def main() -> None:
     gc.disable()
     options = " ".join(sys.argv)
     block_imports("rmm", "scipy", *(["jinja2"] if "--no-dashboard" in options else []))
-    if sys.argv[1] == FORK and not _fork_processes(int(sys.argv[2]), json.loads(sys.argv[3])):
-        return
+    if sys.argv[1] == FORK:
+        _fork_processes(int(sys.argv[2]), list(map(json.loads, sys.argv[3:])))
     if sys.argv.pop(1) == "dask_scheduler":
         from distributed.cli.dask_scheduler import main as run
     else:
@@ -42,28 +42,39 @@ def main() -> None:
     run()
 
 
-def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> bool:
-    """Fork a process for each command line and log; returns True in each of these, with `sys.argv` set, else False."""
+def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> None:
+    """Fork a process for each command line and log; returns in each of these, with `sys.argv` set, and nowhere else.
+
+    Standard input is a pipe to the parent, which what a library prints cannot reach.
+    """
     import distributed.cli.dask_scheduler
     import distributed.cli.dask_worker  # noqa: F401
 
     for number, (argv, log) in enumerate(commands):
+        file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         between = os.fork()
         if between:
-            os.waitpid(between, 0)
+            os.close(file)
+            if os.waitpid(between, 0)[1]:
+                sys.exit(f"process {number} could not be forked")
             continue
         between = os.getpid()
-        if pid := os.fork():
-            os.write(1, f"{number} {pid}\n".encode())
-            os._exit(0)
-        become_session_of(parent_pid, between)
-        with open(log, "ab", opener=open_without_links) as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        try:
+            if os.fork():
+                os._exit(0)
+        except OSError:
+            os._exit(1)
+        become_session_of(parent_pid, between, lambda: os.write(0, f"{number} {os.getpid()}\n".encode()))  # noqa: B023
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)  # the last end of the pipe that this process has
+        os.close(empty)
         _show_command_line([*START_DASK, *argv])
         sys.argv[1:] = argv
-        return True
-    return False
+        return
+    os._exit(0)
 
 
 def _show_command_line(words: list[str]) -> None:

@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ TAIL_BYTES = 16384
 _POLL_SECONDS = 0.02
 _FORK_SECONDS = 0.001
 _TRACKER = b"multiprocessing.resource_tracker"
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_adopting_blocks, _adopting_lock = 0, threading.Lock()
 _prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and exec only the call itself is safe
 
 
@@ -48,28 +50,37 @@ def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
 
 
 @contextlib.contextmanager
-def adopt_orphans() -> Iterator[None]:
-    """Become the parent of a descendant of this process whose parent ends inside the block."""
-    before = ctypes.c_int()
-    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans() -> Iterator[bool]:
+    """Become the parent of a descendant of this process whose parent ends inside the block; False: it is not allowed.
+
+    Several such blocks may overlap, in several threads.
+    """
+    global _adopting_blocks
+    with _adopting_lock:
+        _adopting_blocks += 1
+        allowed: bool = _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
     try:
-        yield
+        yield allowed
     finally:
-        _prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+        with _adopting_lock:
+            _adopting_blocks -= 1
+            if not _adopting_blocks:
+                _prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-def become_session_of(parent_pid: int, forking_pid: int) -> None:
+def become_session_of(parent_pid: int, forking_pid: int, announce: Callable[[], object]) -> None:
     """Make this process, which was forked by `forking_pid`, the child of `parent_pid` with a session of its own.
 
     `parent_pid` is in a block of `adopt_orphans`, and `forking_pid` ends at once. This process ends when the parent
-    does, and here if it got another one.
+    does, and here if it got another one. `announce` is called before the session begins: until then this process is
+    ended with the session of `forking_pid`.
     """
     while os.getppid() == forking_pid:
         time.sleep(_FORK_SECONDS)
     die_with_parent()
     if os.getppid() != parent_pid:
         os._exit(1)
+    announce()
     os.setsid()
 
 
@@ -196,14 +207,14 @@ class _AdoptedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Reap the process if it has ended; its exit status, 0 if somebody else reaped it, None while it runs."""
+        """Reap the process if it has ended; its exit status, 1 if somebody else reaped it, None while it runs."""
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
             except ChildProcessError:
-                pid, status = self.pid, 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+                self.returncode = 1
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:

@@ -89,6 +89,32 @@ def test_a_process_that_cannot_import_dask_is_reported_with_what_it_wrote(tmp_pa
     assert "ModuleNotFoundError" in (tmp_path / "scheduler.log").read_text()
 
 
+def test_what_a_library_prints_while_dask_is_imported_is_in_the_log(tmp_path: Path) -> None:
+    processes = forked(tmp_path, "print('7 loading\\n1', flush=True)")
+    wait_until(lambda: processes.status is not None, "all forked")
+    children = processes.end()
+    assert end_child_processes(children.values(), LIMIT) == []
+    assert list(children) == ["scheduler", "worker-0"]
+    assert "7 loading\n1" in (tmp_path / "scheduler.log").read_text()
+
+
+def test_a_log_that_cannot_be_opened_is_a_failure_with_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "worker.log").symlink_to(tmp_path / "elsewhere")
+    processes = forked(tmp_path)
+    wait_until(lambda: processes.status is not None, "its end")
+    assert processes.status == 1
+    assert end_child_processes(processes.end().values(), LIMIT) == []
+    assert "worker.log" in (tmp_path / "scheduler.log").read_text()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_log_of_many_workers_fits_on_a_command_line(tmp_path: Path) -> None:
+    many = commands(tmp_path / "scheduler.json")[1:] * 600
+    assert sum(len(word) for each in many for word in each.argv) > 128 << 10  # of one argument
+    processes = ForkedProcesses(many, [tmp_path / "log"] * len(many), os.environ)
+    assert end_child_processes(processes.end().values(), LIMIT) == []
+
+
 def test_processes_that_differ_in_more_than_their_arguments_are_not_forked(tmp_path: Path) -> None:
     first, second = commands(tmp_path / "file")
     assert ForkedProcesses.can_start([first, second])

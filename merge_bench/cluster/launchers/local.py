@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from merge_bench.cluster.base import (
     ProcessCommand,
     SchedulerAccess,
 )
-from merge_bench.cluster.forked_processes import ForkedProcesses
+from merge_bench.cluster.forked_processes import ForkedProcesses, undisturbed
 from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_log_tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
 from merge_bench.config.installation import python_path_variables
@@ -45,6 +46,7 @@ class LocalLauncher(Launcher):
         self._places: dict[str, tuple[str, Path]] = {}  # host and log, by role
         self._started: dict[str, ChildProcess] = {}
         self._forking: ForkedProcesses | None = None
+        self._taking = threading.Lock()
 
     def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
         return self._process_commands(plan, settings, "SCRATCH")
@@ -90,12 +92,14 @@ class LocalLauncher(Launcher):
         return [WarningMessage(CODE, f"{what} {settings.interface}", REMEDY)]
 
     def ended_processes(self) -> list[EndedProcess]:
-        self._take_forked()
+        pid, status = self._take_forked()
         ended = [
-            (role, child.pid, status) for role, child in self._started.items() if (status := child.poll()) is not None
+            (role, child.pid, ended_with)
+            for role, child in self._started.items()
+            if (ended_with := child.poll()) is not None
         ]
-        if self._forking is not None and (status := self._forking.status) is not None:
-            ended += [(role, self._forking.pid, status) for role in self._places if role not in self._started]
+        if status is not None:
+            ended += [(role, pid, status) for role in self._places if role not in self._started]
         return [
             EndedProcess(role, self._places[role][0], pid, status, self.read_log_tail(role))
             for role, pid, status in ended
@@ -109,20 +113,27 @@ class LocalLauncher(Launcher):
 
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
         """
-        if self._forking is not None:
-            self._started |= self._forking.end()
-            self._forking = None
+        with self._taking:
+            forking, self._forking = self._forking, None
+            if forking is not None:
+                self._started = {**self._started, **forking.end()}
         for child in end_child_processes(self._started.values(), STOP_SECONDS):
             print_message(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
         super().stop_processes()
 
-    def _take_forked(self) -> None:
-        """Take over the processes that were forked, once all are there."""
-        if self._forking is not None and self._forking.status == 0:
-            with signals.defer_interruption():
-                self._started |= self._forking.end()
-                self._forking = None
+    def _take_forked(self) -> tuple[int, int | None]:
+        """Take over the processes that were forked, once all are there; the process that forks, and how it failed."""
+        with self._taking:  # another thread may watch the processes, too
+            if self._forking is None:
+                return 0, None
+            forking, status = self._forking, self._forking.status
+            if status == 0:
+                with undisturbed():
+                    self._started, self._forking = {**self._started, **forking.end()}, None
+                missing = [role for role in self._places if role not in self._started]
+                return forking.pid, 1 if missing else None
+            return forking.pid, status
 
     def _process_commands(self, plan: Plan, settings: ClusterSettings, scratch_folder: str) -> list[ProcessCommand]:
         from merge_bench.cluster import dask_commands
