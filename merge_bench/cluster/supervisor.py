@@ -39,8 +39,8 @@ TAIL_BYTES = 16384
 _POLL_SECONDS = 0.02
 _FORK_SECONDS = 0.001
 _TRACKER = b"multiprocessing.resource_tracker"
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_adopting_blocks, _adopting_lock = 0, threading.Lock()
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
+_adopting_lock, _adopting_blocks, _adopted_before = threading.Lock(), 0, ctypes.c_int()
 _prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and exec only the call itself is safe
 
 
@@ -53,10 +53,12 @@ def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
 def adopt_orphans() -> Iterator[bool]:
     """Become the parent of a descendant of this process whose parent ends inside the block; False: it is not allowed.
 
-    Several such blocks may overlap, in several threads.
+    Several such blocks may overlap, in several threads. What was set before the first is set again after the last.
     """
     global _adopting_blocks
     with _adopting_lock:
+        if not _adopting_blocks:
+            _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(_adopted_before))
         _adopting_blocks += 1
         allowed: bool = _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
     try:
@@ -65,7 +67,7 @@ def adopt_orphans() -> Iterator[bool]:
         with _adopting_lock:
             _adopting_blocks -= 1
             if not _adopting_blocks:
-                _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+                _prctl(_PR_SET_CHILD_SUBREAPER, _adopted_before.value)
 
 
 def become_session_of(parent_pid: int, forking_pid: int, announce: Callable[[], object]) -> None:

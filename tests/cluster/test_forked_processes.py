@@ -14,7 +14,8 @@ import pytest
 
 from merge_bench.cluster.base import START_DASK, ProcessCommand
 from merge_bench.cluster.forked_processes import ForkedProcesses
-from merge_bench.cluster.supervisor import end_child_processes
+from merge_bench.cluster.supervisor import adopt_orphans, end_child_processes
+from merge_bench.command.descendants import set_subreaper
 from tests.helpers.runs import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -41,6 +42,12 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
+
+
+def is_subreaper() -> bool:
+    now = set_subreaper(True)
+    set_subreaper(now)
+    return now
 
 
 def descendants() -> set[int]:
@@ -87,6 +94,21 @@ def test_a_process_that_cannot_import_dask_is_reported_with_what_it_wrote(tmp_pa
     assert processes.status == 1
     assert processes.end() == {}
     assert "ModuleNotFoundError" in (tmp_path / "scheduler.log").read_text()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_orphans_are_adopted_in_the_blocks_alone(before: bool) -> None:
+    was = set_subreaper(before)
+    try:
+        first, second = adopt_orphans(), adopt_orphans()
+        assert first.__enter__()
+        assert second.__enter__()
+        first.__exit__(None, None, None)  # the blocks of two threads need not be one within the other
+        assert is_subreaper()
+        second.__exit__(None, None, None)
+        assert is_subreaper() is before
+    finally:
+        set_subreaper(was)
 
 
 def test_what_a_library_prints_while_dask_is_imported_is_in_the_log(tmp_path: Path) -> None:
