@@ -52,12 +52,14 @@ def system_v_segments() -> dict[int, int]:
 def _in_use(names: set[str]) -> set[str]:
     """Those of these files in /dev/shm that a living process has mapped or open.
 
-    By number: a named semaphore is mapped under the name that it had before it was linked to its own.
+    By number: a named semaphore is mapped under the name that it had before it was linked to its own. And by device:
+    the /dev/shm of other test processes have the same numbers.
     """
     numbers = {}
     for name in names:
         with contextlib.suppress(OSError):
-            numbers[(SHARED_MEMORY / name).stat().st_ino] = name
+            status = (SHARED_MEMORY / name).stat()
+            numbers[status.st_dev, status.st_ino] = name
     used = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -65,12 +67,14 @@ def _in_use(names: set[str]) -> set[str]:
         with contextlib.suppress(OSError):
             for line in (entry / "maps").read_text().splitlines():
                 if "/dev/shm/" in line:
-                    used.add(numbers.get(int(line.split(maxsplit=5)[4])))
+                    device, number = line.split(maxsplit=5)[3:5]
+                    used.add(numbers.get((os.makedev(*(int(part, 16) for part in device.split(":"))), int(number))))
         with contextlib.suppress(OSError):
             for link in (entry / "fd").iterdir():
                 with contextlib.suppress(OSError):
                     if os.readlink(link).startswith("/dev/shm/"):
-                        used.add(numbers.get(link.stat().st_ino))
+                        status = link.stat()
+                        used.add(numbers.get((status.st_dev, status.st_ino)))
     return names & used
 
 
