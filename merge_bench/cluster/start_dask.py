@@ -12,10 +12,12 @@ number and process number, and the rest of the command line is that of the proce
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from merge_bench.cluster.base import FORK, START_DASK
@@ -34,22 +36,28 @@ def main() -> None:
     block_imports("rmm", "scipy", *(["jinja2"] if "--no-dashboard" in options else []))
     if sys.argv[1] == FORK:
         _fork_processes(int(sys.argv[2]), list(map(json.loads, sys.argv[3:])))
-    if sys.argv.pop(1) == "dask_scheduler":
-        from distributed.cli.dask_scheduler import main as run
-    else:
-        from distributed.cli.dask_worker import main as run
+    run = _import_program(sys.argv.pop(1))
     gc.enable()
     run()
+
+
+def _import_program(name: str) -> Callable[[], object]:
+    if name == "dask_scheduler":
+        from distributed.cli import dask_scheduler
+
+        return dask_scheduler.main
+    from distributed.cli import dask_worker
+
+    return dask_worker.main
 
 
 def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> None:
     """Fork a process for each command line and log; returns in each of these, with `sys.argv` set, and nowhere else.
 
-    Standard input is a pipe to the parent, which what a library prints cannot reach.
+    Standard input is a pipe to the parent: text that a library prints does not get there.
     """
-    import distributed.cli.dask_scheduler
-    import distributed.cli.dask_worker  # noqa: F401
-
+    for argv, _ in commands:
+        _import_program(argv[0])
     for number, (argv, log) in enumerate(commands):
         file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         between = os.fork()
@@ -64,7 +72,8 @@ def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> N
                 os._exit(0)
         except OSError:
             os._exit(1)
-        become_session_of(parent_pid, between, lambda: os.write(0, f"{number} {os.getpid()}\n".encode()))  # noqa: B023
+        announcement = f"{number} {os.getpid()}\n".encode()
+        become_session_of(parent_pid, between, functools.partial(os.write, 0, announcement))
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)

@@ -7,16 +7,13 @@ sessions and groups it is in. This module imports only what Python has: the ward
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _POLL_SECONDS = 0.002
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class ProcessState(NamedTuple):
@@ -25,14 +22,6 @@ class ProcessState(NamedTuple):
     pid: int
     parent: int
     zombie: bool
-
-
-def set_subreaper(enabled: bool) -> bool:
-    """Have orphaned descendants become children of this process, or not; returns whether they did before."""
-    before = ctypes.c_int(0)
-    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)
-    return bool(before.value)
 
 
 def list_processes() -> Iterator[ProcessState]:

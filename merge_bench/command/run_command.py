@@ -19,7 +19,7 @@ from pathlib import Path
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.base import exit_status_text
 from merge_bench.cluster.supervisor import ChildProcess
-from merge_bench.command.descendants import end_descendants, find_child_pids, set_subreaper
+from merge_bench.command.descendants import end_descendants, find_child_pids
 from merge_bench.command.warden import NOT_STARTED
 from merge_bench.config.installation import python_path_variables
 from merge_bench.errors import LaunchFailed, MergeBenchError
@@ -89,7 +89,8 @@ class LaunchProcesses:
         self._warden: ChildProcess | None = None
         self._scratch_folders: list[Path] = []
         self._spared = find_child_pids()
-        self._was_subreaper = set_subreaper(True)
+        self._adopting = contextlib.ExitStack()
+        self._adopting.enter_context(supervisor.adopt_orphans())
 
     def make_work_folder(self) -> Path:
         """Make an empty folder, which is removed at the end of the launch."""
@@ -143,7 +144,7 @@ class LaunchProcesses:
             self._warden.end_session(signal.SIGTERM, _STOP_SECONDS)
             self._warden.stdout.close()
             self._end_adopted_processes()
-        set_subreaper(self._was_subreaper)
+        self._adopting.close()
         while self._scratch_folders:
             supervisor.remove_scratch_folder(self._scratch_folders.pop())
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from merge_bench.cluster.supervisor import CLOCK_BYTES, ChildProcess
-from merge_bench.command.descendants import end_descendants, find_descendants, set_subreaper
+from merge_bench.cluster.supervisor import CLOCK_BYTES, ChildProcess, adopt_orphans
+from merge_bench.command.descendants import end_descendants, find_descendants
 from merge_bench.config.files import open_without_links
 
 ENDED, TIMEOUT, STOPPED, NOT_STARTED = "ended", "timeout", "stopped", "not-started"
@@ -233,9 +233,9 @@ def main() -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, note_signal)
-    set_subreaper(True)
-    task = json.load(sys.stdin.buffer)
-    report = Warden(task).run_command(lambda: bool(received), reader) if not received else {"reason": STOPPED}
+    with adopt_orphans():
+        task = json.load(sys.stdin.buffer)
+        report = Warden(task).run_command(lambda: bool(received), reader) if not received else {"reason": STOPPED}
     with contextlib.suppress(OSError):
         print(json.dumps(report), flush=True)
     return 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -15,7 +17,6 @@ import pytest
 from merge_bench.cluster.base import START_DASK, ProcessCommand
 from merge_bench.cluster.forked_processes import ForkedProcesses
 from merge_bench.cluster.supervisor import adopt_orphans, end_child_processes
-from merge_bench.command.descendants import set_subreaper
 from tests.helpers.runs import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -44,10 +45,18 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+def set_subreaper(enabled: bool) -> None:
+    ctypes.CDLL(None).prctl(36, int(enabled))
+
+
 def is_subreaper() -> bool:
-    now = set_subreaper(True)
-    set_subreaper(now)
-    return now
+    now = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(now))
+    return bool(now.value)
+
+
+def shows(process: psutil.Process, argv: Sequence[str]) -> bool:
+    return " ".join(process.cmdline()).strip() == " ".join(argv)
 
 
 def descendants() -> set[int]:
@@ -66,7 +75,7 @@ def test_each_is_a_child_with_a_session_a_log_and_a_command_line_of_its_own(tmp_
             process = psutil.Process(child.pid)
             assert process.ppid() == os.getpid()
             assert os.getsid(child.pid) == child.pid
-            wait_until(lambda: " ".join(command.argv) == " ".join(process.cmdline()).strip(), "its command line")  # noqa: B023
+            wait_until(functools.partial(shows, process, command.argv), "its command line")
         log = tmp_path / "worker.log"
         wait_until(lambda: "Registered to" in log.read_text(), "a worker at the scheduler")
         assert "Registered to" not in (tmp_path / "scheduler.log").read_text()
@@ -98,7 +107,8 @@ def test_a_process_that_cannot_import_dask_is_reported_with_what_it_wrote(tmp_pa
 
 @pytest.mark.parametrize("before", [False, True])
 def test_orphans_are_adopted_in_the_blocks_alone(before: bool) -> None:
-    was = set_subreaper(before)
+    was = is_subreaper()
+    set_subreaper(before)
     try:
         first, second = adopt_orphans(), adopt_orphans()
         assert first.__enter__()
