@@ -42,13 +42,16 @@ def main() -> None:
 
 
 def _import_program(name: str) -> Callable[[], object]:
+    run: Callable[[], object]
     if name == "dask_scheduler":
         from distributed.cli import dask_scheduler
 
-        return dask_scheduler.main
-    from distributed.cli import dask_worker
+        run = dask_scheduler.main
+    else:
+        from distributed.cli import dask_worker
 
-    return dask_worker.main
+        run = dask_worker.main
+    return run
 
 
 def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> None:
