@@ -37,6 +37,8 @@ def measure_dask_baseline(session: Session) -> None:
     tables = make_input_tables(session)
     session.end_startup_part("tables")
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
+    # In a thread as well: else a worker loads them in its event loop, with its first tasks, and looks silent meanwhile.
+    session.workers.run_on_all_workers(dask_scheduler_functions.import_dask_dataframes)
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
         session.workers.run_on_all_workers(dask_steps.free_original_chunks)

@@ -22,6 +22,8 @@ import pytest
 import merge_bench
 from merge_bench.campaign import dask_baseline
 from merge_bench.campaign.recording import KEPT
+from merge_bench.cluster.dask_scheduler_functions import import_dask_dataframes
+from merge_bench.cluster.worker_calls import WorkerStepRunner
 from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import (
@@ -111,10 +113,19 @@ def test_a_worker_can_begin_the_merge_of_dask(
     begun: list[object] = []
 
     def submit_on_worker(merge: dask_baseline._DaskMerge) -> object:
+        assert import_dask_dataframes in steps, "the worker's event loop would load them, and send no heartbeat"
         begun.append(merge)
         return merge._submit_merge_on_worker()
 
+    steps: list[object] = []
+    run_on_all_workers = WorkerStepRunner.run_on_all_workers
+
+    def run_and_note_on_all_workers(runner: Any, step: Callable[..., Any], *values: Any, **more: Any) -> Any:
+        steps.append(step)
+        return run_on_all_workers(runner, step, *values, **more)
+
     monkeypatch.setattr(dask_baseline._DaskMerge, "_submit_merge", submit_on_worker)
+    monkeypatch.setattr(WorkerStepRunner, "run_on_all_workers", run_and_note_on_all_workers)
     options = ("--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every")
     finished = run_here(tmp_path, scheduler_file, *options, "--workers", "2").check_ended(0)
     assert finished.document["verified"] is True
