@@ -14,7 +14,7 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate
-from merge_bench.config.reader import NAME, parse_config_text
+from merge_bench.config.shell_syntax import NAME, parse_config_text
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import CachedLastResult
 from merge_bench.dashboard.live_data import (
