@@ -79,9 +79,12 @@ check_beside_tests() {
     "${@:2}" >"$printed/${#names[@]}" 2>&1 &
     names+=("$1") processes+=($!)
 }
-# Each of the processes side by side would compile the loops of merges for itself.
+# Each of the processes side by side would compile the loops of merges, and the tests themselves, anew.
 "$bin/python" -m tests.helpers.compiled_loops &
 loops=$!
+if [ -z "$(find tests -name '*pytest*.pyc' -print -quit)" ]; then
+    "$bin/python" -m pytest --collect-only -q >/dev/null 2>&1 || true
+fi
 
 check_beside_tests "mypy" "$bin/python" -m mypy
 check "ruff check" "$bin/python" -m ruff check .
