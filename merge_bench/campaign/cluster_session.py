@@ -74,6 +74,7 @@ class Session:
         self.progress.show_phase("launching")
         here = launchers_by_name()[self.settings.launcher].starts_here
         look = other_load.begin_load_measurement() if here else None
+        self.launcher.workers_merge = load_merge_libraries
         access = self.launcher.start_processes(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = WarningMessage(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")

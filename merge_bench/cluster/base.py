@@ -143,13 +143,15 @@ class Launcher:
 
     `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
     certificate. `checks_host_load`: whether `start_processes` first measures the load of other hosts; `busy_hosts`: a
-    description of that load for each host that is busy.
+    description of that load for each host that is busy. `workers_merge`: whether the workers that it starts are to
+    merge, and may load their libraries before they are told to.
     """
 
     name = ""
     owns_processes = True
     scratch: Path | None = None
     checks_host_load = False
+    workers_merge = False
     busy_hosts: Mapping[str, str] = MappingProxyType({})
 
     def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:

@@ -22,11 +22,17 @@ LOOK_SECONDS, PIPE_BYTES = 0.02, 4096
 class ForkedProcesses:
     """Processes that `start_dask` forks: to import Dask in each of them takes longer than all else of their start.
 
-    `pid`: the process that forks them. It and what it forked end with `end`; until then this process adopts orphans.
+    `workers_merge`: whether it imports what a merge needs, too, before it forks the workers. `pid`: the process that
+    forks them. It and what it forked end with `end`; until then this process adopts orphans.
     """
 
     def __init__(
-        self, commands: Sequence[ProcessCommand], logs: Sequence[Path], environment: Mapping[str, str]
+        self,
+        commands: Sequence[ProcessCommand],
+        logs: Sequence[Path],
+        environment: Mapping[str, str],
+        *,
+        workers_merge: bool = False,
     ) -> None:
         self._roles = [command.role for command in commands]
         each = [(command.argv[len(START_DASK) :], str(log)) for command, log in zip(commands, logs, strict=True)]
@@ -36,7 +42,8 @@ class ForkedProcesses:
             opened.callback(os.close, self._pipe)
             try:
                 self._process = ChildProcess(
-                    (*START_DASK, FORK, str(os.getpid()), *map(json.dumps, each)),  # one argument has at most 128 KiB
+                    # One argument has at most 128 KiB.
+                    (*START_DASK, FORK, str(os.getpid()), json.dumps(workers_merge), *map(json.dumps, each)),
                     environment={**environment, **commands[0].environment},
                     log=logs[0],
                     stdin=write,

@@ -1,16 +1,18 @@
 """Starts Dask's scheduler or worker: ``python -P -m merge_bench.cluster.start_dask dask_worker OPTION…``.
 
 Not ``dask worker``: that program imports every package that adds a command to it, among them this one and dask-cuda.
-This one leaves out RMM and SciPy on CPUs, Jinja2 where there is no dashboard, and collects no garbage while it imports:
-to import Dask's worker takes 0.32 s of CPU instead of 0.40 (AMD EPYC; Jinja2 not counted).
+This one leaves out RMM, SciPy and cffi on CPUs, Jinja2 where there is no dashboard, and collects no garbage while it
+imports: to import Dask's worker takes 0.32 s of CPU instead of 0.40 (AMD EPYC; Jinja2 not counted).
 
-``start_dask fork PARENT COMMAND…`` imports Dask once for several such processes with one environment, and forks them
-before any of them has a thread or UCX. They become children of the process PARENT, which gets a line with each one's
-number and process number, and the rest of the command line is that of the process started alone.
+``start_dask fork PARENT MERGE COMMAND…`` imports Dask once for several such processes with one environment, and forks
+them before any of them has UCX or a thread of Python. Where MERGE is ``true``, workers have what a merge imports, too.
+They become children of the process PARENT, which gets a line with each one's number and process number, and the rest of
+the command line is that of the process started alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -33,9 +35,10 @@ def main() -> None:
     """Run the program of `distributed.cli` that the first argument names, with the arguments after it."""
     gc.disable()
     options = " ".join(sys.argv)
-    block_imports("rmm", "scipy", *(["jinja2"] if "--no-dashboard" in options else []))
+    block_imports("rmm", "scipy", "cffi", *(["jinja2"] if "--no-dashboard" in options else []))
     if sys.argv[1] == FORK:
-        _fork_processes(int(sys.argv[2]), list(map(json.loads, sys.argv[3:])))
+        parent, merge, *commands = map(json.loads, sys.argv[2:])
+        _fork_processes(parent, commands, workers_merge=merge)
     run = _import_program(sys.argv.pop(1))
     gc.enable()
     run()
@@ -54,7 +57,22 @@ def _import_program(name: str) -> Callable[[], object]:
     return run
 
 
-def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> None:
+def _import_merge() -> None:
+    """Import what a worker needs for a merge of the native engine: Arrow, numba and the loops, but not UCX.
+
+    A worker imports again what could not be imported here, and its failure is the run's.
+    """
+    with contextlib.suppress(Exception):
+        import merge_bench.merge.engines.native
+        import merge_bench.merge.partition_loops
+        import merge_bench.merge.worker
+        import merge_bench.merge.workload.synthetic  # noqa: F401
+        from merge_bench.merge.jit import prepare_for_loops
+
+        prepare_for_loops()
+
+
+def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]], *, workers_merge: bool) -> None:
     """Fork a process for each command line and log; returns in each of these, with `sys.argv` set, and nowhere else.
 
     Standard input is a pipe to the parent: text that a library prints does not get there.
@@ -62,6 +80,8 @@ def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]]) -> N
     for argv, _ in commands:
         _import_program(argv[0])
     for number, (argv, log) in enumerate(commands):
+        if workers_merge and argv[0] != "dask_scheduler":
+            _import_merge()  # the scheduler does not wait for it
         file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         between = os.fork()
         if between:

@@ -33,8 +33,8 @@ def checkout_folder() -> "Path | None":
 def block_imports(*modules: str) -> None:
     """Keep other libraries from importing these `modules` into this process, unless cuDF is installed.
 
-    Dask imports RMM wherever it is installed, to show memory of GPUs, and numba SciPy, for linear algebra. cuDF may
-    need them.
+    Dask imports RMM wherever it is installed, to show memory of GPUs, and numba SciPy, for linear algebra, and cffi, to
+    call C. cuDF may need them.
     """
     if importlib.util.find_spec("cudf") is None:
         for name in modules:

@@ -62,6 +62,13 @@ def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
     return pa.schema([(field.name, field.type) for field in fields])
 
 
+def empty_table(fields: Sequence[Field]) -> pa.Table:
+    """Return an Arrow table of these fields without rows; `pa.Schema.empty_table` would import pandas."""
+    import pyarrow as pa
+
+    return pa.table([pa.nulls(0, field.type) for field in fields], schema=arrow_schema(fields))
+
+
 @dataclass
 class Column:
     """The values of one column as NumPy arrays.

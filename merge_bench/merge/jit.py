@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numba as nb
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
@@ -39,6 +40,12 @@ def _compile_cached(function: Loop, **options: str) -> Loop:
     except RuntimeError:
         loop = nb.njit(nogil=True, **options)(function)
     return loop
+
+
+def prepare_for_loops() -> None:
+    """Have numba register all that loops can call, which else the first loop of each process waits 0.4 s for."""
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 _emitted: Callable[..., Any] = intrinsic

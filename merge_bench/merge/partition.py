@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.frame import BLOCK, SLACK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
+from merge_bench.merge.frame import BLOCK, SLACK, Array, Bytes, Column, Field, Frame, empty_table, storage_dtype
 from merge_bench.merge.memory import BufferPool, aligned_size, allocate_aligned_bytes
 
 _Item = TypeVar("_Item")
@@ -393,7 +393,7 @@ class BucketReader:
     def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
         """Return the rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
         tables = [chunk.to_arrow() for chunk in self.read_buckets_as_frames(first, stop)]
-        return pa.concat_tables(tables) if tables else arrow_schema(self.fields).empty_table()
+        return pa.concat_tables(tables) if tables else empty_table(self.fields)
 
     def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
         """Return the rows of buckets first…stop-1: for each parcel that has some, a frame over its memory."""

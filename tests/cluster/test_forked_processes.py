@@ -31,11 +31,11 @@ def commands(scheduler_file: Path, variables: Mapping[str, str] | None = None) -
     return [ProcessCommand(role, "here", argv, variables or {}) for role, argv in argvs.items()]
 
 
-def forked(tmp_path: Path, site: str = "") -> ForkedProcesses:
+def forked(tmp_path: Path, site: str = "", *, workers_merge: bool = False) -> ForkedProcesses:
     (tmp_path / "sitecustomize.py").write_text(site)
     logs = [tmp_path / "scheduler.log", tmp_path / "worker.log"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    return ForkedProcesses(commands(tmp_path / "scheduler.json"), logs, environment)
+    return ForkedProcesses(commands(tmp_path / "scheduler.json"), logs, environment, workers_merge=workers_merge)
 
 
 def wait_until(reached: Callable[[], bool], what: str) -> None:
@@ -65,7 +65,7 @@ def descendants() -> set[int]:
 
 def test_each_is_a_child_with_a_session_a_log_and_a_command_line_of_its_own(tmp_path: Path) -> None:
     before = descendants()
-    processes = forked(tmp_path)
+    processes = forked(tmp_path, workers_merge=True)
     wait_until(lambda: processes.status is not None, "all forked")
     status, children = processes.status, processes.end()
     try:
@@ -76,6 +76,8 @@ def test_each_is_a_child_with_a_session_a_log_and_a_command_line_of_its_own(tmp_
             assert process.ppid() == os.getpid()
             assert os.getsid(child.pid) == child.pid
             wait_until(functools.partial(shows, process, command.argv), "its command line")
+            loaded = {Path(each.path).name for each in process.memory_maps()}
+            assert ("libllvmlite.so" in loaded) is (command.role == "worker-0")
         log = tmp_path / "worker.log"
         wait_until(lambda: "Registered to" in log.read_text(), "a worker at the scheduler")
         assert "Registered to" not in (tmp_path / "scheduler.log").read_text()
@@ -88,10 +90,10 @@ def test_each_is_a_child_with_a_session_a_log_and_a_command_line_of_its_own(tmp_
     assert descendants() <= before
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.3, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5])
+@pytest.mark.parametrize("moment", [0.0, 0.3, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.0])
 def test_whenever_it_ends_nothing_is_left(tmp_path: Path, moment: float) -> None:
     before = descendants()
-    processes = forked(tmp_path)
+    processes = forked(tmp_path, workers_merge=moment >= 1)
     time.sleep(moment)
     end_child_processes(processes.end().values(), LIMIT)
     wait_until(lambda: descendants() <= before, "nothing left")
@@ -122,7 +124,9 @@ def test_orphans_are_adopted_in_the_blocks_alone(before: bool) -> None:
 
 
 def test_what_a_library_prints_while_dask_is_imported_is_in_the_log(tmp_path: Path) -> None:
-    processes = forked(tmp_path, "print('7 loading\\n1', flush=True)")
+    """And where a library of merges cannot be imported, it is a worker that says so."""
+    site = "print('7 loading\\n1', flush=True); import sys; sys.modules['numba'] = None"
+    processes = forked(tmp_path, site, workers_merge=True)
     wait_until(lambda: processes.status is not None, "all forked")
     children = processes.end()
     assert end_child_processes(children.values(), LIMIT) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.frame import Frame, canonical_type, make_field
+from merge_bench.merge.frame import Frame, arrow_schema, canonical_type, empty_table, make_field
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, bits, frame, kinds, random_table, seeds
 
@@ -145,3 +148,15 @@ def test_a_copy_of_the_first_row_keeps_no_memory_of_the_frame(rows: int) -> None
     assert first.to_arrow().to_pylist() == table.slice(0, 1).to_pylist()
     for mine, theirs in zip(first.columns, frame.columns, strict=True):
         assert not np.shares_memory(mine.values, theirs.values)
+
+
+def test_a_table_without_rows_needs_no_pandas() -> None:
+    """Half of what a worker loads by itself would be pandas: `pa.Schema.empty_table` imports it."""
+    fields = [
+        make_field(kind, random_table(3, [kind], 1).schema.field(0).type, nullable=True) for kind in sorted(KINDS)
+    ]
+    assert empty_table(fields).schema.equals(arrow_schema(fields))
+    assert empty_table(fields).num_rows == 0
+    make = "from merge_bench.merge.frame import *; import pyarrow as pa, sys; "
+    make += "empty_table([make_field('a', pa.int8(), nullable=False)])"
+    subprocess.run([sys.executable, "-c", f"{make}; assert 'pandas' not in sys.modules"], check=True, timeout=60)

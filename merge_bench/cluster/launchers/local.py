@@ -68,7 +68,7 @@ class LocalLauncher(Launcher):
         self._places = {command.role: (command.host, log) for command, log in zip(commands, logs, strict=True)}
         if ForkedProcesses.can_start(commands):
             with signals.defer_interruption():
-                self._forking = ForkedProcesses(commands, logs, base)
+                self._forking = ForkedProcesses(commands, logs, base, workers_merge=self.workers_merge)
         else:
             for command, log in zip(commands, logs, strict=True):
                 with signals.defer_interruption():

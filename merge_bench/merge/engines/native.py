@@ -28,7 +28,7 @@ from merge_bench.merge.engines import hash_join_loops as loops
 from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
 from merge_bench.merge.engines.join_columns import gather_column_rows, make_unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
-from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Frame, arrow_schema
+from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Frame, empty_table
 from merge_bench.merge.memory import ALIGN, BufferPool, allocate_aligned_bytes
 from merge_bench.merge.partition import RowReader
 from merge_bench.merge.partition_loops import RowHasher
@@ -369,7 +369,7 @@ class NativeEngine(PolarsEngine):
         run = map if self._pool is None else self._pool.map
         pieces = list(itertools.chain.from_iterable(run(join_thread_share, range(len(self._joins)))))
         if not pieces and not self._results:
-            pieces = [Frame.from_arrow(arrow_schema(self.shape.output_fields).empty_table())]
+            pieces = [Frame.from_arrow(empty_table(self.shape.output_fields))]
         return pieces
 
     def _join_on_thread(

@@ -25,7 +25,7 @@ from merge_bench.merge.engines.join_columns import (
     null_key_row_numbers,
 )
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.frame import Field, Frame, arrow_schema, as_integer_type
+from merge_bench.merge.frame import Field, Frame, as_integer_type, empty_table
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.verification import ResultCheck
@@ -96,7 +96,7 @@ def null_key_result_dataframe(left: Frame, right: Frame, plan: Plan) -> Any:
     """Make a dataframe of the result rows with null keys of two chunks, for each side whose unmatched rows are kept."""
     shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
     out = BufferPool()
-    tables = [arrow_schema(shape.output_fields).empty_table()]
+    tables = [empty_table(shape.output_fields)]
     for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
         if plan.how.keeps_unmatched(side):
             rows = null_key_row_numbers(chunk, plan.keys)
@@ -116,7 +116,7 @@ def may_have_null_key_result(fields: Fields, plan: Plan) -> bool:
 def empty_pandas_frames(fields: Fields, plan: Plan) -> list[Any]:
     """Return a pandas dataframe without rows for each side, with the column types of its `make_side_dataframe`."""
     columns = map_library_columns(fields, plan)
-    return [_make_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
+    return [_make_dataframe(empty_table(columns.sides[side]), columns, plan) for side in Side]
 
 
 def _make_dataframe(table: pa.Table, columns: LibraryColumnMapping, plan: Plan) -> Any:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.exchange.base import AbortFlag
-from merge_bench.merge.frame import Field, arrow_schema
+from merge_bench.merge.frame import Field, arrow_schema, empty_table
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, cast_to_file_types
@@ -135,7 +135,7 @@ def write_result_part(plan: Plan, part_number: int, pieces: Iterable[pa.Table], 
     """
     assert plan.write_result is not None
     path, names = Path(plan.write_result) / f"part-{part_number:05}.parquet", [field.name for field in fields]
-    schema = cast_to_stored_types(plan, arrow_schema(fields).empty_table()).schema
+    schema = cast_to_stored_types(plan, empty_table(fields)).schema
     try:
         with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
             for piece in pieces:

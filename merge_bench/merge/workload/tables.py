@@ -19,7 +19,7 @@ from merge_bench.config.parsers import NamesParser, quote_name
 from merge_bench.errors import UsageError, WarningMessage
 from merge_bench.merge.engines import EngineDescription, describe_engine, engine_descriptions
 from merge_bench.merge.engines.base import JoinKind, Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
+from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, empty_table, make_field
 from merge_bench.merge.workload import Workload, parquet
 from merge_bench.units import count_with_noun
 
@@ -441,7 +441,7 @@ def _load_side_rows(side: TableSide, rank: int) -> Frame:
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
     tables = [read_table_rows(side, file, indices, side.columns) for file, indices in by_file.items()]
-    table = pa.concat_tables([arrow_schema(side.fields).empty_table(), *tables])
+    table = pa.concat_tables([empty_table(side.fields), *tables])
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
             f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}; give every"
