@@ -74,7 +74,8 @@ class Column:
     """The values of one column as NumPy arrays.
 
     `values`: shape (n,) of the field's `storage_dtype`, or, for variable width, all bytes end to end with `offsets` of
-    shape (n + 1,) int64. `valid`: shape (n,), 1 where not null, or None.
+    shape (n + 1,) int64, the first of them 0 unless `Frame.view_rows` made the column. `valid`: shape (n,), 1 where not
+    null, or None.
     """
 
     values: Array
@@ -129,6 +130,19 @@ class Frame:
             if offsets is not None:
                 part.values = column.values[offsets[start] : offsets[stop]]
                 part.offsets = offsets[start : stop + 1] - offsets[start]
+            columns.append(part)
+        return Frame(self.fields, tuple(columns), stop - start)
+
+    def view_rows(self, start: int, stop: int) -> Frame:
+        """Return rows start…stop-1 as a frame over the same memory, without any copy.
+
+        A column of variable width has all bytes of this frame's, and offsets that may begin anywhere in them.
+        """
+        columns = []
+        for column in self.columns:
+            part = column.slice_fixed_width(start, stop)
+            if column.offsets is not None:
+                part.values, part.offsets = column.values, column.offsets[start : stop + 1]
             columns.append(part)
         return Frame(self.fields, tuple(columns), stop - start)
 

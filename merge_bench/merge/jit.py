@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba as nb
+import numpy as np
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -75,6 +76,29 @@ def copy_bytes(typing: Any, data: Any, start: Any, size: Any, out: Any, out_star
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
     return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_copy
+
+
+@compile_inline
+def low_bytes_mask(count: Any) -> Any:
+    """Return a 64-bit word whose lowest `count` bytes (0 to 7) are all ones, the others zeros."""
+    return (np.uint64(1) << (np.uint64(8) * np.uint64(count))) - np.uint64(1)
+
+
+def _copy_constant(size: int) -> Callable[..., Any]:
+    """Return a function that copies `size` bytes of data[start:] to out[out_start:], unchecked, by vector stores."""
+
+    def copy(typing: Any, data: Any, start: Any, out: Any, out_start: Any) -> Any:
+        def emit_copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, target = (_element_pointer(context, builder, signature, arguments, of) for of in (0, 2))
+            cgutils.raw_memcpy(builder, target, source, cgutils.ir.Constant(cgutils.ir.IntType(64), size), 1)
+
+        return nb.void(data, nb.uint64, out, nb.uint64), emit_copy
+
+    copied: Callable[..., Any] = _emitted(copy)
+    return copied
+
+
+copy_16_bytes, copy_32_bytes = _copy_constant(16), _copy_constant(32)
 
 
 @_emitted

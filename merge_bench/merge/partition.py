@@ -489,12 +489,11 @@ class ChunkBlockReader:
         self.count = max(-(-frame.rows // rows), min(threads, frame.rows // BLOCK), 1)
 
     def read_buckets_as_table(self, first: int, stop: int) -> pa.Table:
-        return self._slice_blocks(first, stop).to_arrow()
+        return self._frame.slice(*self._block_edges(first, stop)).to_arrow()
 
     def read_buckets_as_frames(self, first: int, stop: int) -> list[Frame]:
-        rows = self._slice_blocks(first, stop)
+        rows = self._frame.view_rows(*self._block_edges(first, stop))
         return [rows] if rows.rows else []
 
-    def _slice_blocks(self, first: int, stop: int) -> Frame:
-        edges = (self._frame.rows * block // self.count for block in (first, stop))
-        return self._frame.slice(*edges)
+    def _block_edges(self, first: int, stop: int) -> tuple[int, int]:
+        return self._frame.rows * first // self.count, self._frame.rows * stop // self.count

@@ -22,6 +22,7 @@ from merge_bench.merge.jit import (
     fence_stores,
     item_size,
     load_uint64,
+    low_bytes_mask,
     store_cache_lines,
 )
 
@@ -83,8 +84,8 @@ def hash_byte_strings(data: Any, offsets: Any, hashes: Any) -> None:
             h = mix64(h ^ load_uint64(data, at))
             at += np.uint64(8)
         word, left = np.uint64(0), last - at
-        if left > np.uint64(0) and size >= np.uint64(8):
-            word = load_uint64(data, last - np.uint64(8)) >> (np.uint64(64) - np.uint64(8) * left)
+        if at + np.uint64(8) <= np.uint64(data.size):
+            word = load_uint64(data, at) & low_bytes_mask(left)
         else:
             for k in range(left):
                 word |= np.uint64(data[at + k]) << (np.uint64(8) * k)

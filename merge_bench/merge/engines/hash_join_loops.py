@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.frame import Column
-from merge_bench.merge.jit import compile_inline, compile_loop, copy_bytes, load_uint64
+from merge_bench.merge.jit import (
+    compile_inline,
+    compile_loop,
+    copy_16_bytes,
+    copy_32_bytes,
+    copy_bytes,
+    load_uint64,
+    low_bytes_mask,
+)
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 FOLD = np.uint64(0xD1342543DE82EF95)  # odd, from Steele and Vigna, "Computationally easy, spectrally good multipliers"
@@ -290,9 +298,14 @@ def _keep_equal_byte_strings(
         while equal and at + np.uint64(8) <= size:
             equal = load_uint64(left, a + at) == load_uint64(right, b + at)
             at += np.uint64(8)
-        while equal and at < size:
-            equal = left[a + at] == right[b + at]
-            at += np.uint64(1)
+        rest = at + np.uint64(8)
+        if equal and a + rest <= np.uint64(left.size) and b + rest <= np.uint64(right.size):
+            differing = load_uint64(left, a + at) ^ load_uint64(right, b + at)
+            equal = (differing & low_bytes_mask(size - at)) == np.uint64(0)
+        else:
+            while equal and at < size:
+                equal = left[a + at] == right[b + at]
+                at += np.uint64(1)
         kept += np.uint64(equal)
     return int(kept)
 
@@ -333,7 +346,20 @@ def gather_offsets(offsets: Any, row_numbers: Any, out: Any) -> None:
 
 @compile_loop
 def gather_byte_strings(data: Any, offsets: Any, row_numbers: Any, out_offsets: Any, out: Any) -> None:
-    """Copy the byte strings of the rows with these numbers to `out`, each to its offset in `out_offsets`."""
+    """Copy the byte strings of the rows with these numbers to `out`, each to its offset in `out_offsets`, in order.
+
+    Of a short string 16 or 32 bytes are copied, in half to a fifth of the time; the next string overwrites what was
+    too much. Within 32 bytes of the end of `data` or of `out`, exactly the string is copied.
+    """
+    last_start, last_place = np.int64(data.size) - 32, np.int64(out.size) - 32
     for i in range(row_numbers.size):
-        row = row_numbers[i]
-        copy_bytes(data, offsets[row], offsets[row + 1] - offsets[row], out, out_offsets[i])
+        row = np.uint64(row_numbers[i])
+        start, place = offsets[row], out_offsets[i]
+        size = offsets[row + np.uint64(1)] - start
+        if size <= 32 and start <= last_start and place <= last_place:
+            if size <= 16:
+                copy_16_bytes(data, np.uint64(start), out, np.uint64(place))
+            else:
+                copy_32_bytes(data, np.uint64(start), out, np.uint64(place))
+        else:
+            copy_bytes(data, start, size, out, place)

@@ -21,6 +21,7 @@ from merge_bench.merge.engines.hash_join_loops import gather_byte_strings, gathe
 from merge_bench.merge.frame import (
     BLOCK,
     Array,
+    Bytes,
     Column,
     Field,
     Frame,
@@ -31,6 +32,8 @@ from merge_bench.merge.frame import (
 )
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition_loops import RowHasher, can_hash_key_directly
+
+FEW_BYTES = 4096  # of strings: so few are copied, to have others after them
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""
@@ -174,6 +177,11 @@ def make_null_column(field: Field, count: int, out: BufferPool) -> Column:
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
+def _add_slack(values: Bytes) -> Bytes:
+    """Return the bytes of a few strings with 32 more, within which `gather_byte_strings` copies slowly."""
+    return values if values.size > FEW_BYTES else np.append(values, np.zeros(32, np.uint8))
+
+
 def gather_column_rows(columns_and_rows: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
     """Make one column of rows from several columns; each comes with its row numbers.
 
@@ -194,7 +202,7 @@ def gather_column_rows(columns_and_rows: Sequence[tuple[Column, Array]], out: Bu
             gather_offsets(column.offsets, rows, offsets[first : last + 1])
         data = out.take_bytes(int(offsets[count]))
         for (column, rows), (first, _) in zip(columns_and_rows, spans, strict=True):
-            gather_byte_strings(column.values, column.offsets, rows, offsets[first:], data)
+            gather_byte_strings(_add_slack(column.values), column.offsets, rows, offsets[first:], data)
         return Column(data, offsets, valid)
     values = out.take_bytes(count * kind.values.itemsize).view(kind.values.dtype)
     for (column, rows), (first, last) in zip(columns_and_rows, spans, strict=True):

@@ -227,28 +227,24 @@ class BucketJoin:
     def _contiguous_column(self, chunks: Sequence[Frame], position: int, scratch_name: str) -> Column:
         """Return a column of several chunks as one, valid until another one uses the same scratch memory."""
         columns = [chunk.columns[position] for chunk in chunks]
+        if len(columns) == 1:
+            return columns[0]
         offsets = [column.offsets for column in columns if column.offsets is not None]
         valids = [column.valid for column in columns if column.valid is not None]
         return Column(
-            self._concatenate_values([column.values for column in columns], f"values of {scratch_name}"),
+            self._concatenate_values([_own_bytes(column) for column in columns], f"values of {scratch_name}"),
             self._concatenate_offsets(offsets, f"offsets of {scratch_name}") if offsets else None,
             self._concatenate_values(valids, f"validity of {scratch_name}") if valids else None,
         )
 
     def _concatenate_values(self, arrays: list[Array], scratch_name: str) -> Array:
-        return (
-            arrays[0]
-            if len(arrays) == 1
-            else np.concatenate(arrays, out=self._scratch_for_arrays(scratch_name, arrays))
-        )
+        return np.concatenate(arrays, out=self._scratch_for_arrays(scratch_name, arrays))
 
     def _concatenate_offsets(self, arrays: list[Array], scratch_name: str) -> Array:
-        if len(arrays) == 1:
-            return arrays[0]
         room, rows = self._scratch_for_arrays(scratch_name, arrays), 0
         room[0] = 0
         for chunk in arrays:
-            np.add(chunk[1:], room[rows], out=room[rows + 1 : rows + chunk.size])
+            np.add(chunk[1:], room[rows] - chunk[0], out=room[rows + 1 : rows + chunk.size])
             rows += chunk.size - 1
         return room[: rows + 1]
 
@@ -301,6 +297,11 @@ class BucketJoin:
             map(right_column, self._shape.right_payload_positions),
         )
         return Frame(self._output, (*ours, *theirs), pairs)
+
+
+def _own_bytes(column: Column) -> Array:
+    """Return the values of a column, without bytes of rows that a view of rows leaves out."""
+    return column.values if column.offsets is None else column.values[column.offsets[0] : column.offsets[-1]]
 
 
 EXCHANGED = {JoinKind.INNER: JoinKind.INNER, JoinKind.LEFT: JoinKind.RIGHT}
