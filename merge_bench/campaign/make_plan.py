@@ -437,13 +437,15 @@ def _make_workload(
 
 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> RowDistribution:
-    if options.distribution == SHUFFLE:
+    is_default = "distribution" not in options.sources
+    if options.distribution == SHUFFLE or (is_default and isinstance(workload, SyntheticSpec)):
         return RowDistribution()
     how, shuffle_option = JoinKind(options.how), option_needing_shuffle(options)
     if not find_data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
     sizes = table_bytes_by_side(workload, how)
-    return choose_distribution(options.distribution, how, workers, sizes, incompatible_option=shuffle_option)
+    chosen = choose_distribution(options.distribution, how, workers, sizes, incompatible_option=shuffle_option)
+    return RowDistribution() if is_default and chosen.sent is None else chosen
 
 
 def _checked_result_folder(options: RunOptions, *, workers_are_here: bool) -> str | None:

@@ -139,7 +139,7 @@ class DataPlaneOptions(Options):
 
     distribution: How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key;
         broadcast: the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if
-        that sends less than half of the bytes.
+        that sends less than half of the bytes. Unless this option is given, synthetic tables are shuffled.
     pipeline: on: partition and join during the exchange; off: one phase after the other.
     partition_writes: How the partition step of a merge writes rows to memory. plain: value by value; streaming: whole
         cache lines, bypassing the cache; auto: whichever is faster on this host.
@@ -155,7 +155,7 @@ class DataPlaneOptions(Options):
     section = "Data plane"
     engine: str = value_option(parsers.parse_lower_case_word, "auto", "NAME", allows_sweep=True)
     exchange: str = value_option(parsers.parse_lower_case_word, "ucx", "NAME", allows_sweep=True)
-    distribution: str = choice_option("shuffle|broadcast|auto", "shuffle")
+    distribution: str = choice_option("auto|shuffle|broadcast", "auto")
     pipeline: str = choice_option("on|off", "off")
     partition_writes: str = value_option(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
     runtime_filter: str = choice_option("on|off", "off")

@@ -44,12 +44,19 @@ def tables(tmp_path: Path) -> dict[str, Any]:
     return {"left": str(tmp_path / "left.parquet"), "right": str(tmp_path / "right.parquet"), "on": ("key",)}
 
 
-def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> None:
-    for options in ({}, tables):
+def test_without_the_option_synthetic_tables_are_shuffled_and_a_small_table_is_sent_whole(
+    tables: dict[str, Any],
+) -> None:
+    alike = {**tables, "right": tables["left"], "on": ("key", "left")}
+    for options in ({}, {"how": "semi", "payload_columns": 9}, alike, {**tables, "distribution": "shuffle"}):
         plan = planned(**options)
-        assert plan.distribution == SHUFFLED
+        assert plan.distribution == SHUFFLED, options
         assert plan.sent_rows == 0
         assert plan.to_json()["distribution"] == "shuffle"
+    assert planned(distribution="auto", how="semi", payload_columns=9).distribution.sent is Side.RIGHT
+    plan = planned(**tables)
+    assert plan.distribution.sent is Side.RIGHT
+    assert plan.to_json()["distribution_reason"].startswith("a broadcast of the right table sends ")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_auto_sends_a_small_table_whole(tmp_path: Path, scheduler_file: Path, ex
     for name, table in (("left", left), ("right", right)):
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=1000)
     tables = ("--left", tmp_path / "left.parquet", "--right", tmp_path / "right.parquet", "--on", "id")
-    options = ("--distribution", "auto", "--how", "left", "--exchange", exchange, "--iterations", "2")
+    options = ("--how", "left", "--exchange", exchange, "--iterations", "2")
     finished = run_here(tmp_path, scheduler_file, *tables, *options, *WITHOUT_LINK, "--workers", "2")
     document = finished.check_ended(0).document
     assert (document["verified"], document["result_rows"]) == (True, 5000)
