@@ -37,6 +37,7 @@ PROCESSORS = {
     "intel-xeon": Processor("Xeon 207", "Intel Xeon, model 207", "2 MiB of L2, 480 MiB of L3"),
     "intel-xeon-207-260": Processor("Xeon 207/260", "Intel Xeon, model 207", "2 MiB of L2, 260 MiB of L3"),
     "amd-epyc": Processor("EPYC", "AMD EPYC", "1 MiB of L2, 32 MiB of L3"),
+    "amd-epyc-512": Processor("EPYC 512", "AMD EPYC", "512 KiB of L2, 32 MiB of L3"),
 }
 """By the name of the file. All ran with two cores of a virtual machine."""
 
