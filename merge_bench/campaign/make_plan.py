@@ -439,13 +439,17 @@ def _make_workload(
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> RowDistribution:
     is_default = "distribution" not in options.sources
     if options.distribution == SHUFFLE or (is_default and isinstance(workload, SyntheticSpec)):
-        return RowDistribution()
+        return RowDistribution()  # what is generated measures the network
     how, shuffle_option = JoinKind(options.how), option_needing_shuffle(options)
     if not find_data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
-    sizes = table_bytes_by_side(workload, how)
-    chosen = choose_distribution(options.distribution, how, workers, sizes, incompatible_option=shuffle_option)
-    return RowDistribution() if is_default and chosen.sent is None else chosen
+    return choose_distribution(
+        options.distribution,
+        how,
+        workers,
+        lambda: table_bytes_by_side(workload, how),
+        incompatible_option=shuffle_option,
+    )
 
 
 def _checked_result_folder(options: RunOptions, *, workers_are_here: bool) -> str | None:

@@ -47,7 +47,7 @@ from merge_bench.config.ucx_choice import (
     select_ucx_temporarily,
 )
 from merge_bench.config.variables import HELPER_REMEDY, refuse_configs_that_differ_in_nothing
-from merge_bench.errors import GateNotMet, MergeBenchError, UsageError, WarningMessage
+from merge_bench.errors import GateNotMet, MergeBenchError, RunFailed, UsageError, WarningMessage
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
@@ -310,7 +310,7 @@ def check_config_for_run(
                     check_packages_installed(planned_run.plan)
                 if planned_run.plan.device_memory and planned_run.plan.data_plane.endpoints and ucx == SYSTEM:
                     refuse_ucx_without_cuda(probe_ucx(ucx, os.environ))
-    except (UsageError, GateNotMet) as error:
+    except (UsageError, GateNotMet, RunFailed) as error:
         here = f"this machine cannot run this config: {error}"
         if other_hosts:
             return replace(result, warnings=(*result.warnings, here))

@@ -57,11 +57,16 @@ def _import_program(name: str) -> Callable[[], object]:
     return run
 
 
-def _import_merge() -> None:
+def _import_merge(log: str) -> None:
     """Import what a worker needs for a merge of the native engine: Arrow, numba and the loops, but not UCX.
 
-    A worker imports again what could not be imported here, and its failure is the run's.
+    What libraries print goes to `log`, of a worker. It imports again what could not be imported here, and its failure
+    is the run's.
     """
+    file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
     with contextlib.suppress(Exception):
         import merge_bench.merge.engines.native
         import merge_bench.merge.partition_loops
@@ -81,7 +86,8 @@ def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]], *, w
         _import_program(argv[0])
     for number, (argv, log) in enumerate(commands):
         if workers_merge and argv[0] != "dask_scheduler":
-            _import_merge()  # the scheduler does not wait for it
+            workers_merge = False  # once, for all workers; the scheduler does not wait for it
+            _import_merge(log)
         file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         between = os.fork()
         if between:

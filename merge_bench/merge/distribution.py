@@ -8,7 +8,7 @@ semi and anti joins return rows, cannot be sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ def choose_distribution(
     option_value: str,
     how: JoinKind,
     workers: int,
-    table_bytes: Mapping[Side, float],
+    measure_table_bytes: Callable[[], Mapping[Side, float]],
     *,
     incompatible_option: str | None,
 ) -> RowDistribution:
@@ -112,26 +112,28 @@ def choose_distribution(
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
     bucket of it at once.
 
-    `table_bytes`: bytes of both sides over all workers. `incompatible_option`: an option that excludes a broadcast,
-    such as ``--pipeline on``; None if there is none.
+    `measure_table_bytes`: returns the bytes of both sides over all workers; called only if the choice depends on them.
+    `incompatible_option`: an option that excludes a broadcast, such as ``--pipeline on``; None if there is none.
     """
-    sides = sorted(broadcastable_sides(how), key=lambda side: table_bytes[side])
-    if option_value == BROADCAST:
-        return RowDistribution(sides[0])
     if option_value == SHUFFLE:
         return RowDistribution()
+    sides = broadcastable_sides(how)
+    if option_value == BROADCAST:
+        return RowDistribution(min(sides, key=measure_table_bytes().__getitem__))
     if workers == 1:
         return RowDistribution(reason="one worker sends nothing to others")
     if incompatible_option is not None:
         return RowDistribution(reason=f"{incompatible_option} needs a shuffle")
     if not sides:
         return RowDistribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
+    table_bytes = measure_table_bytes()
+    smaller = min(sides, key=table_bytes.__getitem__)
     whole, shuffled = (
-        bytes_between_workers(table_bytes, workers, sides[0]),
+        bytes_between_workers(table_bytes, workers, smaller),
         bytes_between_workers(table_bytes, workers, None),
     )
     reason = (
-        f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
+        f"a broadcast of the {smaller.value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"
     )
-    return RowDistribution(sides[0] if GAIN * whole < shuffled else None, reason)
+    return RowDistribution(smaller if GAIN * whole < shuffled else None, reason)

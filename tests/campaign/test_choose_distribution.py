@@ -47,8 +47,10 @@ def tables(tmp_path: Path) -> dict[str, Any]:
 def test_without_the_option_synthetic_tables_are_shuffled_and_a_small_table_is_sent_whole(
     tables: dict[str, Any],
 ) -> None:
-    alike = {**tables, "right": tables["left"], "on": ("key", "left")}
-    for options in ({}, {"how": "semi", "payload_columns": 9}, alike, {**tables, "distribution": "shuffle"}):
+    alike = planned(**{**tables, "right": tables["left"], "on": ("key", "left")}).distribution
+    assert alike.sent is None
+    assert alike.reason is not None
+    for options in ({}, {"how": "semi", "payload_columns": 9}, {**tables, "distribution": "shuffle"}):
         plan = planned(**options)
         assert plan.distribution == SHUFFLED, options
         assert plan.sent_rows == 0
@@ -108,7 +110,7 @@ def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(
     how: JoinKind, workers: int, left: float, right: float
 ) -> None:
     sizes = {Side.LEFT: left, Side.RIGHT: right}
-    found = choose_distribution("auto", how, workers, sizes, incompatible_option=None)
+    found = choose_distribution("auto", how, workers, lambda: sizes, incompatible_option=None)
     assert found.reason
     bytes_of = {sent: bytes_between_workers(sizes, workers, sent) for sent in (None, *broadcastable_sides(how))}
     if found.sent is None:

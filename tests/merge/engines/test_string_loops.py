@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines import hash_join_loops as loops
+from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.join_columns import FEW_BYTES, gather_column_rows
+from merge_bench.merge.engines.native import BucketJoin
 from merge_bench.merge.frame import Column, Frame
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import ChunkBlockReader
@@ -91,3 +93,13 @@ def test_blocks_of_a_chunk_are_its_rows() -> None:
         [(view.columns[0], rows) for view, rows in zip(views, numbers, strict=True)], BufferPool()
     )
     assert [text.decode() for text in values_of(texts)] == table["text"].to_pylist()
+
+
+def test_a_column_of_several_views_is_one_column() -> None:
+    table = pa.table({"text": pa.array([f"{n}" * (n % 7) for n in range(90)], pa.large_string()), "n": range(90)})
+    whole = Frame.from_arrow(table)
+    views = [whole.view_rows(first, last) for first, last in ((10, 40), (40, 41), (41, 41), (60, 90))]
+    join = BucketJoin(JoinShape(whole.fields, whole.fields, ("n",), 1, 0, 180))
+    together = join._contiguous_column(views, 0, "views")
+    expected = [*table["text"].to_pylist()[10:41], *table["text"].to_pylist()[60:]]
+    assert [text.decode() for text in values_of(together)] == expected
