@@ -57,19 +57,26 @@ def _import_program(name: str) -> Callable[[], object]:
     return run
 
 
+def _open_log(path: str) -> int:
+    return open_without_links(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _send_output_to(log: int) -> None:
+    """Have this process write both of its outputs to a log, given as an open file that is closed."""
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
 def _import_merge(log: str) -> None:
     """Import what a worker needs for a merge of the native engine: Arrow, numba and the loops, but not UCX.
 
     What libraries print goes to `log`, of a worker. It imports again what could not be imported here, and its failure
     is the run's.
     """
-    file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
+    _send_output_to(_open_log(log))
     with contextlib.suppress(Exception):
         import merge_bench.merge.engines.native
-        import merge_bench.merge.partition_loops
         import merge_bench.merge.worker
         import merge_bench.merge.workload.synthetic  # noqa: F401
         from merge_bench.merge.jit import prepare_for_loops
@@ -88,7 +95,7 @@ def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]], *, w
         if workers_merge and argv[0] != "dask_scheduler":
             workers_merge = False  # once, for all workers; the scheduler does not wait for it
             _import_merge(log)
-        file = open_without_links(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        file = _open_log(log)
         between = os.fork()
         if between:
             os.close(file)
@@ -103,9 +110,7 @@ def _fork_processes(parent_pid: int, commands: list[tuple[list[str], str]], *, w
             os._exit(1)
         announcement = f"{number} {os.getpid()}\n".encode()
         become_session_of(parent_pid, between, functools.partial(os.write, 0, announcement))
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.close(file)
+        _send_output_to(file)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)  # the last end of the pipe that this process has
         os.close(empty)

@@ -93,6 +93,13 @@ class Column:
         """Return rows start…stop-1 of a column of fixed width, over the same memory."""
         return Column(self.values[start:stop], None, None if self.valid is None else self.valid[start:stop])
 
+    def from_first_byte(self) -> Column:
+        """Return the same rows over the same memory, with bytes of theirs alone and offsets that begin at 0."""
+        if self.offsets is None or (self.offsets[0] == 0 and self.offsets[-1] == self.values.size):
+            return self
+        first, last = self.offsets[0], self.offsets[-1]
+        return Column(self.values[first:last], self.offsets - first, self.valid)
+
 
 @dataclass
 class Frame:
@@ -124,14 +131,8 @@ class Frame:
 
     def slice(self, start: int, stop: int) -> Frame:
         """Return rows start…stop-1 as a frame over the same memory; only offsets are copied."""
-        columns = []
-        for column in self.columns:
-            part, offsets = column.slice_fixed_width(start, stop), column.offsets
-            if offsets is not None:
-                part.values = column.values[offsets[start] : offsets[stop]]
-                part.offsets = offsets[start : stop + 1] - offsets[start]
-            columns.append(part)
-        return Frame(self.fields, tuple(columns), stop - start)
+        view = self.view_rows(start, stop)
+        return Frame(view.fields, tuple(column.from_first_byte() for column in view.columns), view.rows)
 
     def view_rows(self, start: int, stop: int) -> Frame:
         """Return rows start…stop-1 as a frame over the same memory, without any copy.

@@ -226,13 +226,13 @@ class BucketJoin:
 
     def _contiguous_column(self, chunks: Sequence[Frame], position: int, scratch_name: str) -> Column:
         """Return a column of several chunks as one, valid until another one uses the same scratch memory."""
-        columns = [chunk.columns[position] for chunk in chunks]
-        if len(columns) == 1:
-            return columns[0]
+        if len(chunks) == 1:
+            return chunks[0].columns[position]
+        columns = [chunk.columns[position].from_first_byte() for chunk in chunks]
         offsets = [column.offsets for column in columns if column.offsets is not None]
         valids = [column.valid for column in columns if column.valid is not None]
         return Column(
-            self._concatenate_values([_own_bytes(column) for column in columns], f"values of {scratch_name}"),
+            self._concatenate_values([column.values for column in columns], f"values of {scratch_name}"),
             self._concatenate_offsets(offsets, f"offsets of {scratch_name}") if offsets else None,
             self._concatenate_values(valids, f"validity of {scratch_name}") if valids else None,
         )
@@ -244,7 +244,7 @@ class BucketJoin:
         room, rows = self._scratch_for_arrays(scratch_name, arrays), 0
         room[0] = 0
         for chunk in arrays:
-            np.add(chunk[1:], room[rows] - chunk[0], out=room[rows + 1 : rows + chunk.size])
+            np.add(chunk[1:], room[rows], out=room[rows + 1 : rows + chunk.size])
             rows += chunk.size - 1
         return room[: rows + 1]
 
@@ -297,11 +297,6 @@ class BucketJoin:
             map(right_column, self._shape.right_payload_positions),
         )
         return Frame(self._output, (*ours, *theirs), pairs)
-
-
-def _own_bytes(column: Column) -> Array:
-    """Return the values of a column, without bytes of rows that a view of rows leaves out."""
-    return column.values if column.offsets is None else column.values[column.offsets[0] : column.offsets[-1]]
 
 
 EXCHANGED = {JoinKind.INNER: JoinKind.INNER, JoinKind.LEFT: JoinKind.RIGHT}
